@@ -1,0 +1,14 @@
+"""The samplers, one file an algorithm. A new file is found by itself: see CONTRIBUTING.md."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from fedlangevin_mpi.algorithms.base import Algorithm
+from fedlangevin_mpi.registry import discover
+
+
+@cache
+def algorithms() -> dict[str, type[Algorithm]]:
+    """Return every algorithm by the name that a config gives it."""
+    return discover(Algorithm, __name__)

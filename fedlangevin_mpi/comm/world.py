@@ -1,0 +1,145 @@
+"""The ranks of a run: a communicator of our own, errors that all ranks agree on, waiting that burns no core."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from mpi4py import MPI
+
+from fedlangevin_mpi.errors import ConfigError, FedLangevinError
+
+T = TypeVar("T")
+
+_LONGEST_NAP = 0.01
+
+
+class World:
+    """The ranks of one run, on a duplicate of the communicator that was passed in.
+
+    A context manager; `free()` gives the duplicate back.
+    """
+
+    def __init__(self, comm: MPI.Intracomm | None = None) -> None:
+        self.comm = (MPI.COMM_WORLD if comm is None else comm).Dup()
+        self.rank = self.comm.Get_rank()
+        self.size = self.comm.Get_size()
+        self._launched = comm is None
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.free()
+
+    def free(self) -> None:
+        """Free the communicator; safe to call twice."""
+        if self.comm != MPI.COMM_NULL:
+            self.comm.Free()
+
+    def check_launcher(self, environment: Mapping[str, str] = os.environ) -> None:
+        """Refuse a launcher that promised more ranks than the communicator has.
+
+        Raises:
+            ConfigError: as when `srun --mpi=pmi2` starts N separate one-rank runs of an Open MPI program.
+        """
+        promised, variable = promised_ranks(environment)
+        if self._launched and promised > self.size:
+            raise ConfigError(
+                f"the launcher promised {promised} ranks ({variable}={promised}), but this run's communicator has "
+                f"{self.size}: the launcher does not speak to this MPI ({MPI.Get_library_version().split(',')[0]}). "
+                "Allowed: the mpirun of the same environment, or srun --mpi=pmix with Open MPI, --mpi=pmi2 with MPICH"
+            )
+
+    def wait(self) -> None:
+        """Wait until every rank is here, asleep rather than spinning."""
+        request = self.comm.Ibarrier()
+        nap = 0.0
+        while not request.Test():
+            time.sleep(nap)
+            nap = min(_LONGEST_NAP, nap + 1e-4)
+
+    def agree(self, action: Callable[[], T]) -> T:
+        """Run `action` on every rank and go on only where all of them succeeded.
+
+        Raises:
+            FedLangevinError: on every rank the same, naming the ranks that failed.
+        """
+        result: T | None = None
+        error: FedLangevinError | None = None
+        try:
+            result = action()
+        except FedLangevinError as e:
+            error = e
+        except Exception:
+            error = FedLangevinError(f"unexpected error on rank {self.rank}:\n{traceback.format_exc()}")
+        self.raise_together(error)
+        return result  # type: ignore[return-value]  # set wherever no error was
+
+    def raise_together(self, error: FedLangevinError | None) -> None:
+        """Raise on every rank if any rank has an error: the first one, with the others' where they differ."""
+        self.wait()
+        errors = {rank: e for rank, e in enumerate(self.comm.allgather(error)) if e is not None}
+        if not errors:
+            return
+        texts = list(dict.fromkeys(str(e) for e in errors.values()))
+        first = next(iter(errors.values()))
+        if len(texts) == 1:
+            raise first
+        raise FedLangevinError.combined(first, texts)
+
+    def any(self, *flags: bool) -> list[bool]:
+        """Return, for each flag, whether it is true on any rank."""
+        here = np.array(flags, np.int32)
+        if self.size > 1:
+            self.comm.Allreduce(MPI.IN_PLACE, here, op=MPI.MAX)
+        return [bool(flag) for flag in here]
+
+    def sum(self, number: int) -> int:
+        """Return the sum of a number over all ranks."""
+        return int(self.comm.allreduce(number))
+
+    def from_root(self, make: Callable[[], T]) -> T:
+        """Return what `make` gives on rank 0, on every rank; an error of rank 0 is raised on all."""
+        made = self.agree(lambda: make() if self.rank == 0 else None)
+        result: T = self.comm.bcast(made, root=0)
+        return result
+
+    def in_turn(self, action: Callable[[], T]) -> T:
+        """Run `action` on rank 0 first and on the others afterwards: what rank 0 leaves in a cache, they find."""
+        first = self.agree(lambda: action() if self.rank == 0 else None)
+        later = self.agree(lambda: action() if self.rank != 0 else None)
+        return first if self.rank == 0 else later  # type: ignore[return-value]  # one of the two is this rank's
+
+    def abort(self, context: str) -> None:
+        """Print the exception being handled with this rank's name and end the job on all ranks, status 1."""
+        sys.stdout.flush()
+        sys.stderr.write(f"fedlangevin: rank {self.rank} failed {context}\n{traceback.format_exc()}")
+        sys.stderr.flush()
+        self.comm.Abort(1)
+
+
+def promised_ranks(environment: Mapping[str, str]) -> tuple[int, str]:
+    """Return how many ranks the launcher said it starts, and the variable that says so; (1, "") without a launcher.
+
+    Under mpirun the variables of SLURM belong to the daemon or the allocation, so mpirun's own come first.
+    """
+    for variable in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"):
+        value = environment.get(variable, "")
+        if value.isdigit():
+            return int(value), variable
+    return 1, ""
+
+
+def ranks_on_this_node(comm: MPI.Intracomm) -> int:
+    """Return how many ranks share this node's memory, and so its cores."""
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    try:
+        return node.Get_size()
+    finally:
+        node.Free()

@@ -1,0 +1,168 @@
+"""The protocol of a model: what it needs of the shards, its potential, its prior and its predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedlangevin_mpi.data.shard import Shard
+from fedlangevin_mpi.errors import ShardError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+PriorScale = Annotated[
+    float, Field(gt=0, allow_inf_nan=True, description="standard deviation of the N(0, s^2 I) prior; inf: flat")
+]
+
+
+class Facts(NamedTuple):
+    """What the ranks must agree on about all shards before a position has a shape.
+
+    Attributes:
+        features: columns of `x`, or the dimension of a Gaussian potential.
+        classes: labels run from 0 to `classes - 1`; 0 where there are none.
+    """
+
+    features: int
+    classes: int = 0
+
+
+class Model(BaseModel):
+    """A family of potentials `U_i = w_i U0 + sum_j U_ij`. A subclass is one choice of `model.name`.
+
+    `U0` is the negative log prior, counted once over all clients (`sum_i w_i = 1`); `U_ij` the negative log
+    likelihood of row `j` of client `i`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    summary: ClassVar[str]
+    """One line for `fedlangevin list models`."""
+
+    has_rows: ClassVar[bool] = True
+    """Whether a shard is a set of rows that can be subsampled."""
+
+    name: str
+
+    def facts(self, shard: Shard) -> Facts:
+        """Check one shard and return what it says about the model's shape.
+
+        Raises:
+            ShardError: an array is missing, has the wrong shape, or holds a value the model does not admit.
+        """
+        raise NotImplementedError
+
+    def dimension(self, facts: Facts) -> int:
+        """Return the number of parameters."""
+        raise NotImplementedError
+
+    def parameters(self, facts: Facts) -> dict[str, tuple[int, ...]]:
+        """Return the shape of every named parameter, in the order in which they lie in a position."""
+        raise NotImplementedError
+
+    def pack(self, shards: Sequence[Shard], prior_weights: Sequence[float], facts: Facts, dtype: Any) -> Any:
+        """Return the NamedTuple that `gradient` takes: the shards of this rank's clients, one behind the other.
+
+        Args:
+            shards: of the clients here, in order.
+            prior_weights: their `w_i`.
+            facts: of all clients.
+            dtype: of the run's positions.
+        """
+        raise NotImplementedError
+
+    def potential(self, theta: Array, data: Any) -> Array:
+        """Return `U_i` at `theta (clients_here, chains, dim)`, as `(clients_here, chains)`."""
+        raise NotImplementedError
+
+    def prior_draws(self, generator: np.random.Generator, chains: int, dim: int) -> Array | None:
+        """Return `(chains, dim)` draws of the prior, or None where it is flat."""
+        raise NotImplementedError
+
+    def predict(self, positions: Array, x: Array, facts: Facts) -> Array | None:
+        """Return the predictive of every position, or None where the model predicts nothing.
+
+        Args:
+            positions: `(draws, dim)`.
+            x: `(n, p)` features.
+            facts: of the run.
+
+        Returns:
+            `(draws, n, classes)` probabilities for a classifier; `(draws, n)` means for a regression.
+        """
+        return None
+
+    def coordinates(self, facts: Facts, features: Sequence[str] | None) -> dict[str, list[str] | None]:
+        """Return labels along an axis of every parameter: the features' names, where one has an axis of features."""
+        shapes = self.parameters(facts)
+        return {name: list(features) if features and len(features) in shape else None for name, shape in shapes.items()}
+
+    def fingerprint(self) -> str:
+        """Return what besides this package's sources decides the gradient's code: of a user's model, its sources."""
+        return ""
+
+    def rows(self, shard: Shard) -> int:
+        """Return how many rows a shard has; 0 for a model without rows."""
+        return len(shard.arrays["y"]) if self.has_rows else 0
+
+
+def supervised_arrays(shard: Shard) -> tuple[Array, Array]:
+    """Return `x (n, p)` and `y (n,)` of a shard.
+
+    Raises:
+        ShardError: one is missing, empty, or shaped otherwise.
+    """
+    x, y = (array_of(shard, name) for name in ("x", "y"))
+    if x.ndim != 2:
+        raise ShardError(shard.client, shard.origin, f"x has shape {x.shape}; allowed: (n, p)")
+    if y.shape != (len(x),):
+        raise ShardError(shard.client, shard.origin, f"y has shape {y.shape}; allowed: ({len(x)},) for x {x.shape}")
+    if len(x) == 0 or x.shape[1] == 0:
+        raise ShardError(shard.client, shard.origin, f"the shard is empty: x has shape {x.shape}")
+    return x, y
+
+
+def check_labels(shard: Shard, y: Array, classes: int | None) -> int:
+    """Return the smallest number of classes that covers the labels `y`.
+
+    Raises:
+        ShardError: a label is not one of 0, ..., classes - 1.
+    """
+    wrong = (y != np.floor(y)) | (y < 0)
+    if classes is not None:
+        wrong |= y >= classes
+    if wrong.any():
+        allowed = f"0 to {classes - 1}" if classes is not None else "0, 1, 2, ..."
+        row = int(np.argmax(wrong))
+        raise ShardError(shard.client, shard.origin, f"label {y[row]:g} in row {row}; allowed: {allowed}")
+    return int(y.max()) + 1
+
+
+def agree(all_facts: Mapping[int, Facts], origins: Mapping[int, str]) -> Facts:
+    """Return the facts of all clients together; every client must have the same number of features.
+
+    Raises:
+        ShardError: a client differs from the first.
+    """
+    first = min(all_facts)
+    features = all_facts[first].features
+    for client, facts in sorted(all_facts.items()):
+        if facts.features != features:
+            problem = f"has dimension {facts.features}, but client {first} has {features}; allowed: one for all"
+            raise ShardError(client, origins[client], problem)
+    return Facts(features, max(facts.classes for facts in all_facts.values()))
+
+
+def array_of(shard: Shard, name: str) -> Array:
+    """Return one array of a shard.
+
+    Raises:
+        ShardError: the shard has no such array.
+    """
+    if name not in shard.arrays:
+        found = ", ".join(sorted(shard.arrays)) or "nothing"
+        raise ShardError(shard.client, shard.origin, f"array {name!r} is missing; found: {found}")
+    return shard.arrays[name]

@@ -1,0 +1,72 @@
+"""Blocks: the randomness of one, and which of its iterations are kept as draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedlangevin_mpi.generic import Everything, Rows
+from fedlangevin_mpi.runtime.prepare import Prepared
+from fedlangevin_mpi.runtime.streams import BlockStreams, RowStreams, block_length
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Blocks:
+    """The blocks of a run on one rank.
+
+    Args:
+        prepared: the run.
+        fill: `draw_without_replacement`, compiled or not.
+
+    Attributes:
+        length: iterations of a block.
+        largest_draws: the most draws that a block keeps.
+    """
+
+    def __init__(self, prepared: Prepared, fill: Callable[..., None]) -> None:
+        config = prepared.config
+        self._prepared = prepared
+        self._dtype = np.dtype(config.dtype)
+        rows = config.algorithm.batch_size or 0
+        clients = prepared.placement.total
+        self.length = block_length(clients, config.chains, prepared.dim, rows, self._dtype.itemsize)
+        self.largest_draws = self.length // config.thin + 1
+        self._rows = None
+        if rows:
+            offsets = np.concatenate([[0], np.cumsum(prepared.sizes)[:-1]])
+            self._rows = RowStreams(prepared.sizes, offsets.tolist(), rows, self._dtype, fill)
+
+    def randomness(self, block: int) -> tuple[Any, Rows | Everything]:
+        """Return what the algorithm drew for a whole block, and its minibatches."""
+        config, prepared = self._prepared.config, self._prepared
+        first = block * self.length
+        streams = BlockStreams(
+            config.seed,
+            block,
+            np.arange(first, first + self.length),
+            prepared.clients,
+            prepared.placement.total,
+            config.chains,
+            prepared.dim,
+            self._dtype,
+            config.coins == "per_chain",
+        )
+        batch = Everything(len(prepared.clients)) if self._rows is None else self._rows.draw(streams)
+        return config.algorithm.draws(streams), batch
+
+    def kept(self, block: int, start: int, stop: int) -> Array:
+        """Return which of the block's iterations `start <= k < stop` are kept, as places in the block."""
+        config = self._prepared.config
+        places = np.arange(start, stop)
+        since_warmup = block * self.length + places + 1 - config.warmup
+        kept: Array = places[(since_warmup > 0) & (since_warmup % config.thin == 0)]
+        return kept
+
+    def slots(self, kept: Array, filled: int) -> Array:
+        """Return `(length,)`: the slot of the draw buffer for every iteration of the block, -1 where not kept."""
+        slots = np.full(self.length, -1, np.int64)
+        slots[kept] = filled + np.arange(len(kept))
+        return slots

@@ -1,0 +1,36 @@
+"""Who hosts whom: clients in contiguous groups, whose sizes differ by at most one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fedlangevin_mpi.errors import ConfigError
+
+
+class Placement(NamedTuple):
+    """The clients of every rank.
+
+    Attributes:
+        total: all clients, b.
+        of_rank: the clients that each rank hosts.
+    """
+
+    total: int
+    of_rank: list[range]
+
+
+def place(clients: int | None, ranks: int) -> Placement:
+    """Return who hosts whom: one client a rank where `clients` is None.
+
+    Raises:
+        ConfigError: more ranks than clients.
+    """
+    total = ranks if clients is None else clients
+    if ranks > total:
+        raise ConfigError(
+            f"clients: found {total} for {ranks} ranks, which would leave {ranks - total} without a client; "
+            f"allowed: at least one client a rank (start at most {total} ranks, or raise clients)"
+        )
+    small, larger = divmod(total, ranks)
+    starts = [rank * small + min(rank, larger) for rank in range(ranks + 1)]
+    return Placement(total, [range(a, b) for a, b in zip(starts, starts[1:], strict=False)])

@@ -1,0 +1,100 @@
+"""From a config to what a run holds on this rank: shards, the model's data, where chains start. Agreed by all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedlangevin_mpi.comm.world import World
+from fedlangevin_mpi.config import RunConfig
+from fedlangevin_mpi.data.shard import Shard
+from fedlangevin_mpi.data.standardize import Standardization
+from fedlangevin_mpi.errors import ConfigError
+from fedlangevin_mpi.models.base import Facts, agree
+from fedlangevin_mpi.runtime.initial import initial_positions
+from fedlangevin_mpi.runtime.placement import Placement, place
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a rank holds before its first iteration.
+
+    Attributes:
+        config: of the run.
+        placement: who hosts whom.
+        clients: hosted here.
+        facts: of all shards.
+        dim: parameters.
+        sizes: `N_i` of the clients here; zeros for a model without rows.
+        data: what `gradient` takes.
+        theta: `(clients_here, chains, dim)` initial positions.
+        features: names of the columns of `x`, where they are known.
+        standardization: of the features, where there is one.
+    """
+
+    config: RunConfig
+    placement: Placement
+    clients: range
+    facts: Facts
+    dim: int
+    sizes: list[int]
+    data: Any
+    theta: Array
+    features: tuple[str, ...] | None
+    standardization: Standardization | None
+
+
+def prepare(world: World, config: RunConfig) -> Prepared:
+    """Load this rank's shards and nothing of the others, and agree with all ranks that they fit together.
+
+    Raises:
+        ConfigError: the config does not fit the number of ranks or the algorithm.
+        ShardError: a shard is unreadable or does not fit the model; on all ranks the same.
+    """
+    placement = world.agree(lambda: _place(config, world.size))
+    clients = placement.of_rank[world.rank]
+    raw = world.agree(lambda: config.data.shards(clients, placement.total, config.seed))
+    standardization = _standardization(world, config, raw)
+    shards = world.agree(lambda: [config.data.prepared(shard, standardization) for shard in raw])
+    facts = _agreed_facts(world, config, shards)
+    weights = [1 / placement.total] * len(shards)
+    data = world.agree(lambda: config.model.pack(shards, weights, facts, np.dtype(config.dtype)))
+    dim = config.model.dimension(facts)
+    theta = initial_positions(world, config, data, len(shards), dim)
+    sizes = [config.model.rows(shard) for shard in shards]
+    features = world.comm.bcast(shards[0].features, root=0)
+    return Prepared(config, placement, clients, facts, dim, sizes, data, theta, features, standardization)
+
+
+def _place(config: RunConfig, ranks: int) -> Placement:
+    placement = place(config.clients, ranks)
+    algorithm = config.algorithm
+    if algorithm.communicates == "never" and placement.total > 1:
+        raise ConfigError(
+            f"clients: found {placement.total} for algorithm {algorithm.name}, whose clients never communicate; "
+            "allowed: 1 (one rank that holds all data)"
+        )
+    participants = getattr(algorithm, "participants", None)
+    if participants is not None and participants > placement.total:
+        raise ConfigError(f"algorithm.participants: found {participants}; allowed: at most {placement.total}, all clients")
+    return placement
+
+
+def _standardization(world: World, config: RunConfig, shards: Sequence[Shard]) -> Standardization | None:
+    """Return what features are standardised with. Moments are the only statistics that clients ever share."""
+    here = world.agree(lambda: config.data.moments(shards))
+    everyone = [m for of_rank in world.comm.allgather(here) for m in of_rank]
+    return world.agree(lambda: config.data.standardization(everyone))
+
+
+def _agreed_facts(world: World, config: RunConfig, shards: Sequence[Shard]) -> Facts:
+    here = world.agree(lambda: {shard.client: (config.model.facts(shard), shard.origin) for shard in shards})
+    everyone = {client: found for of_rank in world.comm.allgather(here) for client, found in of_rank.items()}
+    facts = {client: found for client, (found, _) in everyone.items()}
+    origins = {client: origin for client, (_, origin) in everyone.items()}
+    return world.agree(lambda: agree(facts, origins))

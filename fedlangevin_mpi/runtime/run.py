@@ -1,0 +1,134 @@
+"""A run from its config to its summary: set up together, loop over blocks, stop together."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mpi4py import MPI
+from threadpoolctl import threadpool_limits
+
+from fedlangevin_mpi.comm.world import World, ranks_on_this_node
+from fedlangevin_mpi.config import RunConfig, dump_config, to_yaml
+from fedlangevin_mpi.errors import FedLangevinError
+from fedlangevin_mpi.runtime import folder
+from fedlangevin_mpi.runtime.engine import Engine, wants_compiled
+from fedlangevin_mpi.runtime.loop import BlockLoop
+from fedlangevin_mpi.runtime.prepare import Prepared, prepare
+from fedlangevin_mpi.store.writer import DrawWriter
+
+log = logging.getLogger(__name__)
+
+
+def run(config: RunConfig, *, comm: MPI.Intracomm | None = None, source: str | None = None, force: bool = False) -> Path:
+    """Sample, on all ranks of `comm` together, and return the run's folder.
+
+    Args:
+        config: the same on every rank.
+        comm: the ranks, COMM_WORLD by default; duplicated, not used.
+        source: the text of the config as it was given, for `input.yaml`.
+        force: whether a run that the folder holds is replaced.
+
+    Raises:
+        FedLangevinError: the same on every rank; any other exception ends the job of several ranks.
+    """
+    started = time.perf_counter()
+    with World(comm) as world:
+        context = _Context()
+        try:
+            return _run(world, config, source or to_yaml(dump_config(config)), force, started, context)
+        except FedLangevinError:
+            raise
+        except BaseException:
+            if world.size > 1:
+                world.abort(str(context))
+            raise
+
+
+class _Context:
+    """Where a rank is, for the message of an exception that only it has."""
+
+    loop: BlockLoop | None = None
+
+    def __str__(self) -> str:
+        return "during set-up" if self.loop is None else self.loop.where()
+
+
+def _run(world: World, config: RunConfig, source: str, force: bool, started: float, context: _Context) -> Path:
+    world.agree(world.check_launcher)
+    directory = Path(config.output.directory)
+    world.from_root(lambda: folder.claim(directory, force))
+    with _threads(world):
+        prepared = prepare(world, config)
+        minibatch = config.algorithm.batch_size is not None
+        compiled = world.agree(lambda: wants_compiled(config.engine, prepared.data, minibatch))
+        engine = Engine(world, compiled, config.model.fingerprint())
+        launch = _launch_facts(world, engine)
+        world.from_root(lambda: folder.create(directory, prepared, source, launch))
+        with _logging(directory, world), BlockLoop(world, prepared, engine) as loop:
+            context.loop = loop
+            with world.agree(lambda: _writer(world, prepared, directory, loop.blocks.largest_draws)) as writer:
+                setup_seconds = time.perf_counter() - started - engine.compile_seconds
+                statistics = loop.run(writer)
+            statistics |= {"wall_seconds": time.perf_counter() - started, "setup_seconds": setup_seconds, "compile_seconds": engine.compile_seconds}
+            world.from_root(lambda: _finish(directory, statistics))
+    return directory
+
+
+def _finish(directory: Path, statistics: dict[str, Any]) -> None:
+    from fedlangevin_mpi.evaluate.summary import write_summary
+
+    folder.write_json(directory / "statistics.json", statistics)
+    write_summary(directory)
+
+
+def _writer(world: World, prepared: Prepared, directory: Path, draws_a_block: int) -> DrawWriter:
+    config = prepared.config
+    return DrawWriter(
+        directory,
+        rank=world.rank,
+        ranks=world.size,
+        clients=list(prepared.clients),
+        chains=config.chains,
+        dim=prepared.dim,
+        dtype=config.dtype,
+        capacity_per_block=draws_a_block,
+        algorithm=config.algorithm.name,
+        seed=config.seed,
+        coins=config.coins,
+    )
+
+
+def _launch_facts(world: World, engine: Engine) -> dict[str, Any]:
+    return {
+        "ranks": world.size,
+        "hosts": world.comm.allgather(MPI.Get_processor_name()),
+        "engine": engine.name,
+        "mpi": MPI.Get_library_version().split(",")[0].strip("\0 "),
+    }
+
+
+@contextlib.contextmanager
+def _threads(world: World) -> Iterator[None]:
+    """Give every rank its share of the node's cores: two ranks of two threads on two cores were three times slower."""
+    import scipy.linalg  # noqa: F401  (the BLAS that compiled code calls must be loaded to be limited)
+
+    share = max(1, len(os.sched_getaffinity(0)) // ranks_on_this_node(world.comm))
+    with threadpool_limits(None if "OMP_NUM_THREADS" in os.environ else share):
+        log.info("threads a rank: %s", os.environ.get("OMP_NUM_THREADS", share))
+        yield
+
+
+@contextlib.contextmanager
+def _logging(directory: Path, world: World) -> Iterator[None]:
+    handler = world.agree(lambda: folder.start_logging(directory, world.rank))
+    try:
+        yield
+    finally:
+        logging.getLogger("fedlangevin_mpi").removeHandler(handler)
+        handler.close()

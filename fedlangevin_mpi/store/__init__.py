@@ -1,0 +1,1 @@
+"""A run's folder: draws streamed to one HDF5 file a rank, read back lazily, exported to NetCDF."""

@@ -1,0 +1,136 @@
+"""Draws for ArviZ: in memory, and as a NetCDF file that ArviZ 0.x and 1.x open.
+
+Groups and attributes follow ArviZ's InferenceData schema (https://python.arviz.org/en/stable/schema/schema.html):
+`posterior` holds every parameter as `(chain, draw, *shape)`, `sample_stats` the iteration of every draw.
+`observed_data` holds no data, which never leave their clients, but says what they were.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5netcdf
+import numpy as np
+
+import fedlangevin_mpi
+from fedlangevin_mpi.errors import StoreError
+from fedlangevin_mpi.store.atomic import replacing
+
+if TYPE_CHECKING:
+    from fedlangevin_mpi.store.reader import Run
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def to_arviz(run: Run, client: int | None = None) -> Any:
+    """Return a run's draws as ArviZ has them, in memory.
+
+    Args:
+        run: where they are.
+        client: None: the average over clients.
+
+    Returns:
+        An `arviz.InferenceData` in ArviZ 0.x, an `xarray.DataTree` from 1.0 on.
+
+    Raises:
+        ConfigError: no such client.
+    """
+    import arviz
+    import xarray
+
+    attributes = _attributes(run, client)
+    coordinates = {"chain": np.arange(run.chains), "draw": np.arange(run.draws)}
+    posterior = {name: (_dims(run, name), values) for name, values in run.named(client).items()}
+    iteration = np.tile(run.iterations, (run.chains, 1))
+    groups = {
+        "posterior": xarray.Dataset(posterior, coordinates | _coordinates(run), attributes["posterior"]),
+        "sample_stats": xarray.Dataset(
+            {"iteration": (("chain", "draw"), iteration)}, coordinates, attributes["sample_stats"]
+        ),
+        "observed_data": xarray.Dataset(attrs=attributes["observed_data"]),
+    }
+    if hasattr(arviz, "InferenceData"):
+        return arviz.InferenceData(**groups)
+    return xarray.DataTree.from_dict(groups)
+
+
+def export_netcdf(run: Run, path: str | Path, client: int | None = None) -> None:
+    """Write a run's draws to a NetCDF-4 file, a few MiB at a time: they need not fit in memory.
+
+    Args:
+        run: where they are.
+        path: of the file; one that is there is replaced, at the end.
+        client: None: the average over clients.
+
+    Raises:
+        ConfigError: no such client.
+        StoreError: the run has no draws yet, or the file cannot be written.
+    """
+    if not run.draws:
+        raise StoreError(f"{run.directory}: has no draws to export yet")
+    draws, attributes = run.view(client), _attributes(run, client)
+    with replacing(Path(path)) as partial, h5netcdf.File(partial, "w") as file:
+        groups = {name: file.create_group(name) for name in attributes}
+        for name, group in groups.items():
+            group.attrs.update(attributes[name])
+        posterior, stats = groups["posterior"], groups["sample_stats"]
+        for group in (posterior, stats):
+            _coordinate(group, "chain", np.arange(run.chains))
+            _coordinate(group, "draw", np.arange(run.draws))
+        for name, values in _coordinates(run).items():
+            _coordinate(posterior, name, values)
+        for name in run.resolved.parameters:
+            posterior.create_variable(name, _dims(run, name), draws.dtype)
+        for first, block in draws.blocks():
+            for name, values in run.resolved.named(block).items():
+                posterior[name][:, first : first + len(block)] = values
+        iteration = stats.create_variable("iteration", ("chain", "draw"), np.int64)
+        for chain in range(run.chains):
+            iteration[chain] = run.iterations
+
+
+def _dims(run: Run, parameter: str) -> tuple[str, ...]:
+    shape = run.resolved.parameters[parameter]
+    return ("chain", "draw", *(f"{parameter}_dim_{k}" for k in range(len(shape))))
+
+
+def _coordinates(run: Run) -> dict[str, Array]:
+    """Return the labels along every axis of every parameter, by the name of its dimension."""
+    return {
+        f"{name}_dim_{k}": np.asarray(labels)
+        for name in run.resolved.parameters
+        for k, labels in enumerate(run.resolved.axes(name))
+    }
+
+
+def _coordinate(group: Any, name: str, values: Array) -> None:
+    group.dimensions[name] = len(values)
+    if values.dtype.kind == "U":
+        group.create_variable(name, (name,), h5netcdf.string_dtype(), data=values.astype(object))
+    else:
+        group.create_variable(name, (name,), values.dtype, data=values)
+
+
+def _attributes(run: Run, client: int | None) -> dict[str, dict[str, Any]]:
+    """Return the attributes of every group; what NetCDF has no type for as JSON."""
+    origin = {
+        "created_at": datetime.now(UTC).isoformat(),
+        "inference_library": fedlangevin_mpi.__name__,
+        "inference_library_version": fedlangevin_mpi.__version__,
+    }
+    sampler = {
+        "algorithm": run.algorithm,
+        "position_of": "average over clients" if client is None else f"client {client}",
+        "clients": run.clients,
+        "coins": run.coins,
+        "seed": run.seed,
+        "config": json.dumps(run.config, default=str),
+    }
+    facts = run.resolved.facts
+    observed = {"data": json.dumps(run.config.get("data")), "model": json.dumps(run.config.get("model")), **facts}
+    if run.resolved.standardization is not None:
+        observed["standardization"] = run.resolved.standardization.model_dump_json()
+    return {"posterior": origin | sampler, "sample_stats": origin, "observed_data": origin | observed}

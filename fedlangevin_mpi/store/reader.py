@@ -1,0 +1,118 @@
+"""Reading a run's folder: finished, killed, or still going. Needs no MPI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedlangevin_mpi.errors import ConfigError, StoreError
+from fedlangevin_mpi.store import layout, segments
+from fedlangevin_mpi.store.draws import Draws
+from fedlangevin_mpi.store.metadata import Resolved, Statistics, read_run_file, read_statistics
+
+if TYPE_CHECKING:
+    from fedlangevin_mpi.evaluate.summary import Predictive
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Run:
+    """A run as it stood when it was opened: draws that are committed later show in another `open_run`.
+
+    Attributes:
+        directory: the run's folder.
+        config: the full config, all defaults filled in.
+        resolved: what the ranks agreed on.
+        statistics: of the whole run; None while it is going, or where it was killed.
+        algorithm: its name.
+        seed: of the run.
+        coins: `shared`: the chains took the same coins and are not independent; else `per_chain` or `none`.
+        clients: how many clients the run has.
+        chains: or particles.
+        dim: of a position.
+        draws: how many draws are whole on every rank.
+        files: the draw files, by segment and rank.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.config, self.resolved = read_run_file(directory)
+        self.statistics: Statistics | None = read_statistics(directory)
+        headers = segments.headers(directory)
+        first = headers[0]
+        self.files = [header.path for header in headers]
+        self.algorithm, self.seed, self.coins = first.algorithm, first.seed, first.coins
+        self.clients = self.resolved.clients
+        self.chains, self.dim = first.chains, first.dim
+        if self.dim != self.resolved.dim:
+            raise StoreError(f"{first.path}: positions have dim {self.dim}, but run.yaml says {self.resolved.dim}")
+        self._dtype = first.dtype
+        self._owners = [layout.SERVER] if layout.SERVER in first.clients else list(range(self.clients))
+        self._segments = segments.segments(headers, self._owners)
+        self.draws = sum(segment.draws for segment in self._segments)
+
+    @property
+    def iterations(self) -> Array:
+        """`(draw,)`: the 0-based iteration after which each draw was kept."""
+        return np.concatenate([segment.iterations() for segment in self._segments])
+
+    def position(self, client: int) -> Draws:
+        """Return the draws of one client, `(draw, chain, dim)`; of a particle method, `client=-1`.
+
+        Raises:
+            ConfigError: no such client.
+        """
+        if client not in self._owners:
+            allowed = f"{self._owners[0]} to {self._owners[-1]}" if len(self._owners) > 1 else self._owners[0]
+            raise ConfigError(f"client {client} has no draws in {self.directory}; allowed: {allowed}")
+        return Draws(self._segments, [client], self.chains, self.dim, self._dtype)
+
+    def average(self) -> Draws:
+        """Return the draws of the average over clients, `(draw, chain, dim)`."""
+        return Draws(self._segments, self._owners, self.chains, self.dim, self._dtype)
+
+    def view(self, client: int | None = None) -> Draws:
+        """Return the average, or one client's draws where one is named.
+
+        Raises:
+            ConfigError: no such client.
+        """
+        return self.average() if client is None else self.position(client)
+
+    def named(self, client: int | None = None) -> dict[str, Array]:
+        """Return the draws of every parameter, `(chain, draw, *shape)`, read into memory.
+
+        Args:
+            client: None: of the average over clients.
+
+        Raises:
+            ConfigError: no such client.
+        """
+        return self.resolved.named(self.view(client)[:])
+
+    def to_arviz(self, client: int | None = None) -> Any:
+        """Return the draws as ArviZ has them: an InferenceData in ArviZ 0.x, a DataTree from 1.0 on."""
+        from fedlangevin_mpi.store.export import to_arviz
+
+        return to_arviz(self, client)
+
+    def summary(self, client: int | None = None, predictive: Predictive | None = None) -> dict[str, Any]:
+        """Return what `summary.json` holds; see `evaluate.summary.summarise`."""
+        from fedlangevin_mpi.evaluate.summary import summarise
+
+        return summarise(self, client, predictive)
+
+    def __repr__(self) -> str:
+        shape = f"{self.draws} draws, {self.clients} clients, {self.chains} chains, dim {self.dim}"
+        return f"Run({str(self.directory)!r}: {self.algorithm}, {shape})"
+
+
+def open_run(directory: str | Path) -> Run:
+    """Open a run's folder.
+
+    Raises:
+        StoreError: a file of it is missing, unreadable, or belongs to another run; its text names the file.
+    """
+    return Run(Path(directory))

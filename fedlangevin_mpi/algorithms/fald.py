@@ -113,8 +113,7 @@ def correlated_noise(streams: Streams, tau: float, participants: int | None = No
         return noise
     shared = streams.common_noise()[:, None] * dtype(math.sqrt(common))
     if tau == 1:
-        iterations, _, chains, dim = shared.shape
-        return np.ascontiguousarray(np.broadcast_to(shared, (iterations, len(streams.clients), chains, dim)))
+        return np.repeat(shared, len(streams.clients), axis=1)
     noise = streams.noise()
     noise *= dtype(math.sqrt(private))
     noise += shared
@@ -123,4 +122,5 @@ def correlated_noise(streams: Streams, tau: float, participants: int | None = No
 
 def _subset_weights(streams: Streams, size: int) -> Array:
     here = streams.participants(size)[:, streams.clients.start : streams.clients.stop]
-    return here.astype(streams.dtype) / streams.dtype.type(size)
+    weights: Array = here.astype(streams.dtype) / streams.dtype.type(size)
+    return weights

@@ -97,7 +97,7 @@ def vr_fald(
 def first_shift(theta: Array, state: VrFaldState, draws: VrFaldDraws, data: Any, channel: Any) -> None:
     """Set `C_0 = (1/b) sum_i grad U_i(Y_0)`: one exchange, at k = -1. All clients start at `Y_0`."""
     everyone = draws.communicate[0] | True
-    state.shift[:] = gradient(state.reference, data, Everything(theta.shape[0]), None)
+    state.shift[:] = gradient(state.reference, data, Everything(theta.shape[0]), 0)
     exchange(state.shift, channel, draws.weights[0], everyone)
 
 

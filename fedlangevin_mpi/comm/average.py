@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class OneRank(NamedTuple):
-    """All clients are here: no message. `count (1,)` exchanges made; `send (chains, dim)` the weighted mean."""
+    """All clients are here: no message. `made (1,)` how many exchanges were made; `send (chains, dim)` the weighted mean."""
 
     send: Array
-    count: Array
+    made: Array
 
 
 class InterpretedAverage(NamedTuple):
@@ -34,7 +34,7 @@ class InterpretedAverage(NamedTuple):
 
     send: Array
     receive: Array
-    count: Array
+    made: Array
     reduce: Callable[[], None]
 
 
@@ -43,7 +43,7 @@ class PersistentAverage(NamedTuple):
 
     send: Array
     receive: Array
-    count: Array
+    made: Array
     request: int
     status: int
 
@@ -53,7 +53,7 @@ class BlockingAverage(NamedTuple):
 
     send: Array
     receive: Array
-    count: Array
+    made: Array
     send_address: int
     receive_address: int
     datatype: int
@@ -84,14 +84,14 @@ class AverageChannel:
         self._status = np.zeros(64, np.uint8)
         self._send = np.zeros((chains, dim), dtype)
         self._receive = np.zeros((chains, dim), dtype)
-        self._count = np.zeros(1, np.int64)
+        self._made = np.zeros(1, np.int64)
         self._compiled = compiled
         self.handle: Any = self._declare()
         """What a kernel takes as its channel."""
 
     def _declare(self) -> Any:
         if self._world.size == 1:
-            return OneRank(self._send, self._count)
+            return OneRank(self._send, self._made)
         try:
             self._request = self._comm.Allreduce_init(self._send, self._receive, op=MPI.SUM)
             problem = "" if self._sums_rightly(self._start_and_wait) else "it returned old contents"
@@ -101,20 +101,20 @@ class AverageChannel:
             log.warning("the persistent Allreduce of this MPI cannot be used (%s): using the blocking one", problem)
             return self._blocking()
         if not self._compiled:
-            return InterpretedAverage(self._send, self._receive, self._count, self._start_and_wait)
+            return InterpretedAverage(self._send, self._receive, self._made, self._start_and_wait)
         address = MPI._addressof(self._request)
-        return PersistentAverage(self._send, self._receive, self._count, address, self._status.ctypes.data)
+        return PersistentAverage(self._send, self._receive, self._made, address, self._status.ctypes.data)
 
     def _blocking(self) -> Any:
         self._free_request()
         if not self._sums_rightly(self._allreduce):
             raise RuntimeError("MPI_Allreduce of this MPI returned a wrong sum")
         if not self._compiled:
-            return InterpretedAverage(self._send, self._receive, self._count, self._allreduce)
+            return InterpretedAverage(self._send, self._receive, self._made, self._allreduce)
         datatype = MPI.FLOAT if self._send.dtype == np.float32 else MPI.DOUBLE
         handles = (MPI._handleof(h) for h in (datatype, MPI.SUM, self._comm))
         addresses = self._send.ctypes.data, self._receive.ctypes.data
-        return BlockingAverage(self._send, self._receive, self._count, *addresses, *handles)
+        return BlockingAverage(self._send, self._receive, self._made, *addresses, *handles)
 
     def _start_and_wait(self) -> None:
         assert self._request is not None
@@ -136,7 +136,7 @@ class AverageChannel:
     @property
     def exchanges(self) -> int:
         """How many exchanges were made."""
-        return int(self._count[0])
+        return int(self._made[0])
 
     @property
     def bytes_sent(self) -> int:
@@ -181,14 +181,14 @@ def _take(theta: Any, average: Array, chains: Array) -> None:
 
 def _interpreted_one_rank(theta: Any, channel: OneRank, weights: Array, chains: Array) -> None:
     channel.send[:] = (weights[:, None, None] * _on_host(theta, channel.send)).sum(0)
-    channel.count[0] += 1
+    channel.made[0] += 1
     _take(theta, channel.send, chains)
 
 
 def _interpreted(theta: Any, channel: InterpretedAverage, weights: Array, chains: Array) -> None:
     channel.send[:] = (weights[:, None, None] * _on_host(theta, channel.send)).sum(0)
     channel.reduce()
-    channel.count[0] += 1
+    channel.made[0] += 1
     _take(theta, channel.receive, chains)
 
 

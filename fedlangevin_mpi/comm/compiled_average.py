@@ -32,7 +32,7 @@ def _take(theta, average, chains):
 
 def _here(theta, channel, weights, chains):
     _weighted_sum(theta, channel.send, weights)
-    channel.count[0] += 1
+    channel.made[0] += 1
     _take(theta, channel.send, chains)
 
 
@@ -40,7 +40,7 @@ def _persistent(theta, channel, weights, chains):
     _weighted_sum(theta, channel.send, weights)
     if MPI_Start(channel.request) != 0 or MPI_Wait(channel.request, channel.status) != 0:
         raise RuntimeError("MPI failed in an average over the clients")
-    channel.count[0] += 1
+    channel.made[0] += 1
     _take(theta, channel.receive, chains)
 
 
@@ -53,7 +53,7 @@ def _blocking(theta, channel, weights, chains):
         != 0
     ):
         raise RuntimeError("MPI failed in an average over the clients")
-    channel.count[0] += 1
+    channel.made[0] += 1
     _take(theta, channel.receive, chains)
 
 

@@ -22,8 +22,14 @@ _LONGEST_NAP = 0.01
 class World:
     """The ranks of one run, on a duplicate of the communicator that was passed in.
 
-    A context manager; `free()` gives the duplicate back.
+    A context manager. Leaving it with an exception that the ranks did not agree on prints the exception, says where
+    this rank was, and ends the job: the others would wait for it for ever.
+
+    Attributes:
+        where: says where this rank is, for that message.
     """
+
+    where: Callable[[], str] = staticmethod(lambda: "during set-up")
 
     def __init__(self, comm: MPI.Intracomm | None = None) -> None:
         self.comm = (MPI.COMM_WORLD if comm is None else comm).Dup()
@@ -34,7 +40,10 @@ class World:
     def __enter__(self) -> World:
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, exception: BaseException | None, at: object) -> None:
+        agreed = isinstance(exception, FedLangevinError) and exception.agreed
+        if exception is not None and not agreed and self.size > 1:
+            self._abort(exception)
         self.free()
 
     def free(self) -> None:
@@ -87,11 +96,11 @@ class World:
         errors = {rank: e for rank, e in enumerate(self.comm.allgather(error)) if e is not None}
         if not errors:
             return
-        texts = list(dict.fromkeys(str(e) for e in errors.values()))
         first = next(iter(errors.values()))
-        if len(texts) == 1:
-            raise first
-        raise FedLangevinError.combined(first, texts)
+        texts = list(dict.fromkeys(str(e) for e in errors.values()))
+        raised = first if len(texts) == 1 else FedLangevinError.combined(first, texts)
+        raised.agreed = True
+        raise raised
 
     def any(self, *flags: bool) -> list[bool]:
         """Return, for each flag, whether it is true on any rank."""
@@ -116,10 +125,10 @@ class World:
         later = self.agree(lambda: action() if self.rank != 0 else None)
         return first if self.rank == 0 else later  # type: ignore[return-value]  # one of the two is this rank's
 
-    def abort(self, context: str) -> None:
-        """Print the exception being handled with this rank's name and end the job on all ranks, status 1."""
+    def _abort(self, exception: BaseException) -> None:
         sys.stdout.flush()
-        sys.stderr.write(f"fedlangevin: rank {self.rank} failed {context}\n{traceback.format_exc()}")
+        trace = "".join(traceback.format_exception(exception))
+        sys.stderr.write(f"fedlangevin: rank {self.rank} failed {self.where()}\n{trace}")
         sys.stderr.flush()
         self.comm.Abort(1)
 

@@ -81,10 +81,6 @@ class DataSource(BaseModel):
         """Return the raw held-out rows, or None where there are none."""
         raise NotImplementedError
 
-    def feature_names(self) -> list[str] | None:
-        """Return the names of the design matrix's columns, where the config alone tells them."""
-        return None
-
     def moments(self, shards: Sequence[Shard]) -> list[Moments]:
         """Return what each client must share before its features can be prepared; empty: nothing.
 

@@ -71,7 +71,7 @@ class SyntheticRows(FeatureSource):
 
     def shards(self, clients: Sequence[int], total: int, seed: int) -> list[Shard]:
         """Return `x (rows, features)` and `y (rows,)` of each client."""
-        columns = tuple(self._columns())
+        columns = tuple(f"x{column}" for column in range(self.features))
         drawn = [(client, *self._draw(self.rows, client, _CLIENT, seed)) for client in clients]
         return [Shard(client, {"x": x, "y": y}, self.name, columns) for client, x, y in drawn]
 
@@ -79,16 +79,9 @@ class SyntheticRows(FeatureSource):
         """Return `test_rows` further rows."""
         return TestSet(*self._draw(self.test_rows, 0, _TEST, seed)) if self.test_rows else None
 
-    def feature_names(self) -> list[str]:
-        """Return x0, x1, ..., and `intercept`."""
-        return list(self._named(self._columns()))
-
     def respond(self, predictor: Array, own: np.random.Generator) -> Array:
         """Draw `y (n,)` given the linear predictor `(n,)`."""
         raise NotImplementedError
-
-    def _columns(self) -> list[str]:
-        return [f"x{column}" for column in range(self.features)]
 
     def _draw(self, rows: int, client: int, part: int, seed: int) -> tuple[Array, Array]:
         own = generator(seed, Purpose.DATA, client, part)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from fedlangevin_mpi.data import standardize
 from fedlangevin_mpi.data.partition import Iid, Partition
@@ -17,7 +17,14 @@ from fedlangevin_mpi.data.standardize import Moments, Standardization
 from fedlangevin_mpi.errors import ShardError
 from fedlangevin_mpi.keys import Purpose, generator
 
-Standardize = Literal["pooled"] | Standardization | None
+# Tagged, so that a wrong value is told what is wrong with it, not with each alternative.
+Standardize = (
+    Annotated[
+        Annotated[Literal["pooled"], Tag("pooled")] | Annotated[Standardization, Tag("numbers")],
+        Discriminator(lambda value: "pooled" if isinstance(value, str) else "numbers"),
+    ]
+    | None
+)
 
 STANDARDIZE = (
     "how the columns of x are standardised: null (as they are); pooled (by mean and standard deviation of all clients' "
@@ -51,11 +58,10 @@ class FeatureSource(DataSource):
         if standardization is None and not self.intercept:
             return shard
         x = self.design_matrix(_features(shard), standardization)
-        features = shard.features and self._named(shard.features)
+        features = shard.features
+        if features is not None and self.intercept:
+            features = (*features, "intercept")
         return dataclasses.replace(shard, arrays={**shard.arrays, "x": x}, features=features)
-
-    def _named(self, columns: Sequence[str]) -> tuple[str, ...]:
-        return (*columns, "intercept") if self.intercept else tuple(columns)
 
 
 class TableSource(FeatureSource):
@@ -96,10 +102,6 @@ class TableSource(FeatureSource):
         x, y = self.table()
         rows, _ = self._split(len(y), seed)
         return TestSet(x[rows], y[rows]) if len(rows) else None
-
-    def feature_names(self) -> list[str]:
-        """Return the table's columns, and `intercept`."""
-        return list(self._named(self.columns()))
 
     def _split(self, rows: int, seed: int) -> tuple[Array, Array]:
         """Return the rows of the test set and those of the clients, each ascending."""

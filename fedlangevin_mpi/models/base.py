@@ -109,38 +109,6 @@ class Model(BaseModel):
         return len(shard.arrays["y"]) if self.has_rows else 0
 
 
-def supervised_arrays(shard: Shard) -> tuple[Array, Array]:
-    """Return `x (n, p)` and `y (n,)` of a shard.
-
-    Raises:
-        ShardError: one is missing, empty, or shaped otherwise.
-    """
-    x, y = (array_of(shard, name) for name in ("x", "y"))
-    if x.ndim != 2:
-        raise ShardError(shard.client, shard.origin, f"x has shape {x.shape}; allowed: (n, p)")
-    if y.shape != (len(x),):
-        raise ShardError(shard.client, shard.origin, f"y has shape {y.shape}; allowed: ({len(x)},) for x {x.shape}")
-    if len(x) == 0 or x.shape[1] == 0:
-        raise ShardError(shard.client, shard.origin, f"the shard is empty: x has shape {x.shape}")
-    return x, y
-
-
-def check_labels(shard: Shard, y: Array, classes: int | None) -> int:
-    """Return the smallest number of classes that covers the labels `y`.
-
-    Raises:
-        ShardError: a label is not one of 0, ..., classes - 1.
-    """
-    wrong = (y != np.floor(y)) | (y < 0)
-    if classes is not None:
-        wrong |= y >= classes
-    if wrong.any():
-        allowed = f"0 to {classes - 1}" if classes is not None else "0, 1, 2, ..."
-        row = int(np.argmax(wrong))
-        raise ShardError(shard.client, shard.origin, f"label {y[row]:g} in row {row}; allowed: {allowed}")
-    return int(y.max()) + 1
-
-
 def agree(all_facts: Mapping[int, Facts], origins: Mapping[int, str]) -> Facts:
     """Return the facts of all clients together; every client must have the same number of features.
 

@@ -94,6 +94,12 @@ def _numba_cache(directory: Path) -> Iterator[None]:
         numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = before
 
 
+@cache
+def compiler(fingerprint: str) -> Compiler:
+    """Return this process's compiler for a user's model: what it compiled for one run serves the next."""
+    return Compiler(fingerprint)
+
+
 def _user_cache() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "fedlangevin"

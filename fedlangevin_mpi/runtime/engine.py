@@ -35,9 +35,9 @@ class Engine:
         if compiled:
             # Numba is imported here, before MPI's channels are in use, and only by this engine.
             import fedlangevin_mpi.comm.compiled_average  # noqa: F401  (registers its texts)
-            from fedlangevin_mpi.runtime.compiled import Compiler
+            from fedlangevin_mpi.runtime.compiled import compiler
 
-            self._compiler = Compiler(fingerprint)
+            self._compiler = compiler(fingerprint)
 
     def ready(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         """Return what to call instead of `function` with arguments of these types. Collective.
@@ -67,8 +67,11 @@ def wants_compiled(engine: str, data: Any, minibatch: bool) -> bool:
     if engine == "interpreted":
         return False
     there = all(
-        meaning(gradient, type(data), batch).compiled is not None for batch in ([Rows] if minibatch else []) + [Everything]
+        meaning(gradient, type(data), batch).compiled is not None
+        for batch in ([Rows] if minibatch else []) + [Everything]
     )
     if engine == "compiled" and not there:
-        raise ConfigError("engine: found 'compiled', but this model has no compiled gradient; allowed: auto, interpreted")
+        raise ConfigError(
+            "engine: found 'compiled', but this model has no compiled gradient; allowed: auto, interpreted"
+        )
     return there

@@ -24,17 +24,17 @@ def initial_positions(world: World, config: RunConfig, data: Any, clients_here: 
         ConfigError: a file that cannot be read, or of another shape.
         FedLangevinError: the search for the mode failed.
     """
-    start = _of_chains(world, config, data, dim)
-    return np.ascontiguousarray(np.broadcast_to(start.astype(config.dtype), (clients_here, config.chains, dim)))
+    start = _of_chains(world, config, data, clients_here, dim)
+    return np.repeat(start.astype(config.dtype)[None], clients_here, axis=0)
 
 
-def _of_chains(world: World, config: RunConfig, data: Any, dim: int) -> Array:
+def _of_chains(world: World, config: RunConfig, data: Any, clients_here: int, dim: int) -> Array:
     shape = (config.chains, dim)
     if isinstance(config.initial, PriorStart):
         draws = config.model.prior_draws(generator(config.seed, Purpose.INITIAL), *shape)
         return np.zeros(shape) if draws is None else draws
     if isinstance(config.initial, MapStart):
-        return np.broadcast_to(posterior_mode(world, config, data, dim), shape)
+        return np.broadcast_to(posterior_mode(world, config, data, clients_here, dim), shape)
     if isinstance(config.initial, FileStart):
         path = config.initial.path
         return world.from_root(lambda: _read(path, shape))
@@ -52,30 +52,32 @@ def _read(path: str, shape: tuple[int, int]) -> Array:
     return position
 
 
-def posterior_mode(world: World, config: RunConfig, data: Any, dim: int) -> Array:
+def posterior_mode(world: World, config: RunConfig, data: Any, clients_here: int, dim: int) -> Array:
     """Return the minimum of `sum_i U_i`, `(dim,)`, by L-BFGS on rank 0; the others answer with sums.
 
     Raises:
         FedLangevinError: it did not converge.
     """
 
-    def local(position: Array) -> Array:
-        theta = np.ascontiguousarray(np.broadcast_to(position, (data_clients, 1, dim)).astype(config.dtype))
-        slope = gradient(theta, data, Everything(data_clients), 0)
-        return np.append(slope.sum(axis=(0, 1)), config.model.potential(theta, data).sum()).astype(np.float64)
-
-    data_clients = len(data[0]) if not hasattr(data, "offsets") else len(data.offsets) - 1
-
     def everywhere(position: Array) -> Array:
+        """Return gradient and potential, summed over all clients, on rank 0."""
+        theta = np.broadcast_to(position, (clients_here, 1, dim)).astype(config.dtype)
+        slope = gradient(theta, data, Everything(clients_here), 0)
+        here = np.append(slope.sum(axis=(0, 1)), config.model.potential(theta, data).sum()).astype(np.float64)
         total = np.empty(dim + 1)
-        world.comm.Reduce(local(position), total, root=0)
+        world.comm.Reduce(here, total, root=0)
         return total
 
-    found = _drive(world, everywhere, dim) if world.rank == 0 else _follow(world, everywhere, dim)
-    mode: Array | None = world.comm.bcast(found, root=0)
-    if mode is None:
+    if world.rank == 0:
+        mode = _drive(world, everywhere, dim)
+    else:
+        mode = None
+        while (position := world.comm.bcast(None, root=0)) is not None:
+            everywhere(position)
+    found: Array | None = world.comm.bcast(mode, root=0)
+    if found is None:
         raise FedLangevinError("initial: map was asked for, but the search for the mode did not converge")
-    return mode
+    return found
 
 
 def _drive(world: World, everywhere: Callable[[Array], Array], dim: int) -> Array | None:
@@ -87,8 +89,3 @@ def _drive(world: World, everywhere: Callable[[Array], Array], dim: int) -> Arra
     result = minimize(objective, np.zeros(dim), jac=True, method="L-BFGS-B", options={"maxiter": 10_000})
     world.comm.bcast(None, root=0)
     return result.x if np.isfinite(result.x).all() and np.isfinite(result.fun) else None
-
-
-def _follow(world: World, everywhere: Callable[[Array], Array], dim: int) -> None:
-    while (position := world.comm.bcast(None, root=0)) is not None:
-        everywhere(position)

@@ -61,7 +61,7 @@ class BlockLoop:
     def where(self) -> str:
         """Say which clients are here and how far they are."""
         here = self._prepared.clients
-        return f"(clients {here.start} to {here.stop - 1}) in the block of iteration {self.iteration}"
+        return f"(clients {here.start} to {here.stop - 1}) in the block that begins at iteration {self.iteration}"
 
     def run(self, writer: DrawWriter) -> dict[str, Any]:
         """Run to the last iteration and return the run's statistics. Collective.

@@ -12,7 +12,7 @@ from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.data.shard import Shard
 from fedlangevin_mpi.data.standardize import Standardization
-from fedlangevin_mpi.errors import ConfigError
+from fedlangevin_mpi.errors import ConfigError, ShardError
 from fedlangevin_mpi.models.base import Facts, agree
 from fedlangevin_mpi.runtime.initial import initial_positions
 from fedlangevin_mpi.runtime.placement import Placement, place
@@ -81,7 +81,9 @@ def _place(config: RunConfig, ranks: int) -> Placement:
         )
     participants = getattr(algorithm, "participants", None)
     if participants is not None and participants > placement.total:
-        raise ConfigError(f"algorithm.participants: found {participants}; allowed: at most {placement.total}, all clients")
+        raise ConfigError(
+            f"algorithm.participants: found {participants}; allowed: at most {placement.total}, all clients"
+        )
     return placement
 
 
@@ -93,8 +95,14 @@ def _standardization(world: World, config: RunConfig, shards: Sequence[Shard]) -
 
 
 def _agreed_facts(world: World, config: RunConfig, shards: Sequence[Shard]) -> Facts:
-    here = world.agree(lambda: {shard.client: (config.model.facts(shard), shard.origin) for shard in shards})
-    everyone = {client: found for of_rank in world.comm.allgather(here) for client, found in of_rank.items()}
-    facts = {client: found for client, (found, _) in everyone.items()}
-    origins = {client: origin for client, (_, origin) in everyone.items()}
-    return world.agree(lambda: agree(facts, origins))
+    here = world.agree(lambda: [(s.client, s.origin, s.features, config.model.facts(s)) for s in shards])
+    everyone = [found for of_rank in world.comm.allgather(here) for found in of_rank]
+    return world.agree(lambda: _facts_of_all(everyone))
+
+
+def _facts_of_all(everyone: Sequence[tuple[int, str, tuple[str, ...] | None, Facts]]) -> Facts:
+    _, _, columns, _ = everyone[0]
+    for client, origin, features, _ in everyone:
+        if features != columns:
+            raise ShardError(client, origin, f"its columns are {features}, client 0's are {columns}; allowed: the same")
+    return agree({client: facts for client, *_, facts in everyone}, {client: origin for client, origin, *_ in everyone})

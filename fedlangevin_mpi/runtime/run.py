@@ -15,7 +15,6 @@ from threadpoolctl import threadpool_limits
 
 from fedlangevin_mpi.comm.world import World, ranks_on_this_node
 from fedlangevin_mpi.config import RunConfig, dump_config, to_yaml
-from fedlangevin_mpi.errors import FedLangevinError
 from fedlangevin_mpi.runtime import folder
 from fedlangevin_mpi.runtime.engine import Engine, wants_compiled
 from fedlangevin_mpi.runtime.loop import BlockLoop
@@ -25,7 +24,9 @@ from fedlangevin_mpi.store.writer import DrawWriter
 log = logging.getLogger(__name__)
 
 
-def run(config: RunConfig, *, comm: MPI.Intracomm | None = None, source: str | None = None, force: bool = False) -> Path:
+def run(
+    config: RunConfig, *, comm: MPI.Intracomm | None = None, source: str | None = None, force: bool = False
+) -> Path:
     """Sample, on all ranks of `comm` together, and return the run's folder.
 
     Args:
@@ -39,27 +40,10 @@ def run(config: RunConfig, *, comm: MPI.Intracomm | None = None, source: str | N
     """
     started = time.perf_counter()
     with World(comm) as world:
-        context = _Context()
-        try:
-            return _run(world, config, source or to_yaml(dump_config(config)), force, started, context)
-        except FedLangevinError:
-            raise
-        except BaseException:
-            if world.size > 1:
-                world.abort(str(context))
-            raise
+        return _run(world, config, source or to_yaml(dump_config(config)), force, started)
 
 
-class _Context:
-    """Where a rank is, for the message of an exception that only it has."""
-
-    loop: BlockLoop | None = None
-
-    def __str__(self) -> str:
-        return "during set-up" if self.loop is None else self.loop.where()
-
-
-def _run(world: World, config: RunConfig, source: str, force: bool, started: float, context: _Context) -> Path:
+def _run(world: World, config: RunConfig, source: str, force: bool, started: float) -> Path:
     world.agree(world.check_launcher)
     directory = Path(config.output.directory)
     world.from_root(lambda: folder.claim(directory, force))
@@ -71,11 +55,15 @@ def _run(world: World, config: RunConfig, source: str, force: bool, started: flo
         launch = _launch_facts(world, engine)
         world.from_root(lambda: folder.create(directory, prepared, source, launch))
         with _logging(directory, world), BlockLoop(world, prepared, engine) as loop:
-            context.loop = loop
+            world.where = loop.where
             with world.agree(lambda: _writer(world, prepared, directory, loop.blocks.largest_draws)) as writer:
                 setup_seconds = time.perf_counter() - started - engine.compile_seconds
                 statistics = loop.run(writer)
-            statistics |= {"wall_seconds": time.perf_counter() - started, "setup_seconds": setup_seconds, "compile_seconds": engine.compile_seconds}
+            statistics |= {
+                "wall_seconds": time.perf_counter() - started,
+                "setup_seconds": setup_seconds,
+                "compile_seconds": engine.compile_seconds,
+            }
             world.from_root(lambda: _finish(directory, statistics))
     return directory
 

@@ -98,7 +98,7 @@ class BlockStreams:
     def _coins(self, purpose: Purpose, probability: float) -> Array:
         columns = self.chains if self.coins_per_chain else 1
         coins = self._shared(purpose).random((len(self.iterations), columns)) < probability
-        return np.ascontiguousarray(np.broadcast_to(coins, (len(self.iterations), self.chains)))
+        return coins if self.coins_per_chain else np.repeat(coins, self.chains, axis=1)
 
     def _of_client(self, purpose: Purpose, client: int) -> np.random.Generator:
         return generator(self.seed, purpose, client, self.block)

@@ -1,0 +1,1 @@
+"""What a run is worth: diagnostics, predictive metrics, exact laws. Works without MPI."""

@@ -1,0 +1,71 @@
+"""What models of rows `(x, y)` share: the arrays of their shards, and the Gaussian prior `N(0, s^2 I)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedlangevin_mpi.data.shard import Shard
+from fedlangevin_mpi.errors import ShardError
+from fedlangevin_mpi.models.base import Array, array_of
+
+
+def supervised_arrays(shard: Shard) -> tuple[Array, Array]:
+    """Return `x (n, p)` and `y (n,)` of a shard.
+
+    Raises:
+        ShardError: one is missing, empty, or shaped otherwise.
+    """
+    x, y = (array_of(shard, name) for name in ("x", "y"))
+    if x.ndim != 2:
+        raise ShardError(shard.client, shard.origin, f"x has shape {x.shape}; allowed: (n, p)")
+    if y.shape != (len(x),):
+        raise ShardError(shard.client, shard.origin, f"y has shape {y.shape}; allowed: ({len(x)},) for x {x.shape}")
+    if len(x) == 0 or x.shape[1] == 0:
+        raise ShardError(shard.client, shard.origin, f"the shard is empty: x has shape {x.shape}")
+    return x, y
+
+
+def check_labels(shard: Shard, y: Array, classes: int | None) -> int:
+    """Return the smallest number of classes that covers the labels `y`.
+
+    Raises:
+        ShardError: a label is not one of 0, ..., classes - 1.
+    """
+    wrong = (y != np.floor(y)) | (y < 0)
+    if classes is not None:
+        wrong |= y >= classes
+    if wrong.any():
+        allowed = f"0 to {classes - 1}" if classes is not None else "0, 1, 2, ..."
+        row = int(np.argmax(wrong))
+        raise ShardError(shard.client, shard.origin, f"label {y[row]:g} in row {row}; allowed: {allowed}")
+    return int(y.max()) + 1
+
+
+def stack_rows(shards: Sequence[Shard], dtype: Any) -> tuple[Array, Array, Array]:
+    """Return `x (rows, p)` and `y (rows,)` of all shards, one behind the other, and `offsets (shards + 1,)`.
+
+    Shard `c` is the rows `offsets[c]` to `offsets[c + 1] - 1`.
+    """
+    x = np.ascontiguousarray(np.concatenate([shard.arrays["x"] for shard in shards]), dtype)
+    y = np.ascontiguousarray(np.concatenate([shard.arrays["y"] for shard in shards]), dtype)
+    offsets = np.cumsum([0] + [len(shard.arrays["y"]) for shard in shards], dtype=np.int64)
+    return x, y, offsets
+
+
+def gaussian_prior_precision(prior_weights: Sequence[float], scale: float, dtype: Any) -> Array:
+    """Return `w_i / s^2`, `(clients_here,)`: every client's share of the prior's precision, 0 where it is flat."""
+    return (np.asarray(prior_weights) / scale / scale).astype(dtype)
+
+
+def gaussian_prior_potential(theta: Array, data: Any) -> Array:
+    """Return `w_i |theta|^2 / (2 s^2)`, `(clients_here, chains)`."""
+    result: Array = data.prior_precision[:, None] * (theta * theta).sum(-1) / 2
+    return result
+
+
+def gaussian_prior_draws(generator: np.random.Generator, chains: int, dim: int, scale: float) -> Array | None:
+    """Return draws of `N(0, s^2 I)`, `(chains, dim)`, or None where it is flat."""
+    return None if np.isinf(scale) else scale * generator.standard_normal((chains, dim))

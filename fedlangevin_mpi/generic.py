@@ -19,13 +19,13 @@ class Rows(NamedTuple):
     """A minibatch for every iteration, client and chain of a block.
 
     Attributes:
-        index: `(iterations, clients_here, chains, n)` rows of the concatenated shards; padded to the largest `n`.
-        count: `(clients_here,)` how many of the `n` belong to the client, `n_i = min(batch_size, N_i)`.
+        row: `(iterations, clients_here, chains, n)` a row of the concatenated shards; padded to the largest `n`.
+        drawn: `(clients_here,)` how many of the `n` belong to the client, `n_i = min(batch_size, N_i)`.
         weight: `(clients_here, n)` the factor `N_i / n_i` of each drawn row, 0 where padded.
     """
 
-    index: Array
-    count: Array
+    row: Array
+    drawn: Array
     weight: Array
 
 

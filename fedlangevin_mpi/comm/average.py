@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class OneRank(NamedTuple):
-    """All clients are here: no message. `made (1,)` how many exchanges were made; `send (chains, dim)` the weighted mean."""
+    """All clients are here: no message. `send (chains, dim)` takes the weighted mean; `made (1,)` counts exchanges."""
 
     send: Array
     made: Array

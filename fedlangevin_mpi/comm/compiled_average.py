@@ -10,7 +10,7 @@ from fedlangevin_mpi.comm.native import MPI_Allreduce, MPI_Start, MPI_Wait
 from fedlangevin_mpi.generic import define, exchange
 
 
-@register_jitable
+@register_jitable(inline="always")  # a helper that is called does not get the fastmath flags of its caller
 def _weighted_sum(theta, send, weights):
     clients, chains, dim = theta.shape
     for j in range(chains):
@@ -21,7 +21,7 @@ def _weighted_sum(theta, send, weights):
                 send[j, a] += weights[c] * theta[c, j, a]
 
 
-@register_jitable
+@register_jitable(inline="always")  # a helper that is called does not get the fastmath flags of its caller
 def _take(theta, average, chains):
     for j in range(theta.shape[1]):
         if chains[j]:

@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from mpi4py import MPI

@@ -63,8 +63,12 @@ def stationary_law(algorithm: Algorithm) -> Callable[[Array, Array], Law]:
         ConfigError: no exact law is known for it, or for its step-size schedule.
     """
     if not isinstance(algorithm, Fald | VrFald | Sgld):
-        raise ConfigError(f"algorithm.name: found {algorithm.name!r}; allowed: fald, sgld, vr_fald, whose laws are known")
-    step = algorithm.step_size if isinstance(algorithm.step_size, float) else getattr(algorithm.step_size, "value", None)
+        raise ConfigError(
+            f"algorithm.name: found {algorithm.name!r}; allowed: fald, sgld, vr_fald, whose laws are known"
+        )
+    step = (
+        algorithm.step_size if isinstance(algorithm.step_size, float) else getattr(algorithm.step_size, "value", None)
+    )
     if step is None:
         raise ConfigError("algorithm.step_size: found a decaying schedule; allowed: a constant, for a stationary law")
     if isinstance(algorithm, Sgld):

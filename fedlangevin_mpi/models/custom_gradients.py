@@ -96,7 +96,7 @@ def _interpreted(slope: Slope) -> Callable[..., Array]:
             rows: Any = slice(data.offsets[c], data.offsets[c + 1])
             scale = 1.0
             if isinstance(batch, Rows):
-                rows, scale = batch.index[k, c, j, : batch.count[c]], batch.weight[c, 0]
+                rows, scale = batch.row[k, c, j, : batch.drawn[c]], batch.weight[c, 0]
             out[c, j] = slope(theta[c, j], data.x[rows], data.y[rows], scale, data.prior_weight[c])
         return out
 
@@ -114,14 +114,14 @@ def _compiled(model: CustomModel) -> tuple[Callable[..., Array], Callable[..., A
 
     def rows(theta, data, batch, k):  # type: ignore[no-untyped-def]  # compiled by Numba
         clients, chains, _ = theta.shape
-        n, p = batch.index.shape[3], data.x.shape[1]
+        n, p = batch.row.shape[3], data.x.shape[1]
         x, y = np.empty((n, p), data.x.dtype), np.empty(n, data.y.dtype)
         out = np.empty_like(theta)
         for c in range(clients):
-            drawn = batch.count[c]
+            drawn = batch.drawn[c]
             for j in range(chains):
                 for i in range(drawn):
-                    row = batch.index[k, c, j, i]
+                    row = batch.row[k, c, j, i]
                     x[i], y[i] = data.x[row], data.y[row]
                 slope = batch.weight[c, 0] * likelihood(theta[c, j], x[:drawn], y[:drawn])
                 out[c, j] = slope + data.prior_weight[c] * prior(theta[c, j])

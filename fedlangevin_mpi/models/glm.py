@@ -76,7 +76,7 @@ def _rows_of(data: Any, c: int) -> tuple[Array, Array]:
 
 def _rows(residual: Callable[..., Array], prior: Callable[..., Array]) -> Callable[..., Array]:
     def interpreted(theta: Array, data: Any, batch: Rows, k: int) -> Array:
-        index, p = batch.index[k], data.x.shape[1]
+        index, p = batch.row[k], data.x.shape[1]
         x = data.x[index]  # (clients_here, chains, n, p)
         z = (x @ theta[..., :p, None])[..., 0]
         factor = batch.weight[:, None] * residual(z, data.y[index])
@@ -129,8 +129,8 @@ def _compiled_rows(add_row: Callable[..., None], prior: Callable[..., None]) -> 
         for c in range(clients):
             for j in range(chains):
                 prior(theta, data, c, j, out)
-                for i in range(batch.count[c]):
-                    add_row(theta, data, c, j, batch.index[k, c, j, i], batch.weight[c, i], out)
+                for i in range(batch.drawn[c]):
+                    add_row(theta, data, c, j, batch.row[k, c, j, i], batch.weight[c, i], out)
         return out
 
     return compiled

@@ -109,7 +109,7 @@ def _residuals(x: Array, y: Array, weights: Array) -> Array:
 
 
 def _rows(theta: Array, data: SoftmaxData, batch: Rows, k: int) -> Array:
-    index = batch.index[k]
+    index = batch.row[k]
     x = data.x[index]  # (clients_here, chains, n, p)
     residuals = _residuals(x, data.y[index], _matrices(theta, data)) * batch.weight[:, None, :, None]
     result: Array = data.prior_precision[:, None, None] * theta
@@ -151,14 +151,14 @@ def _add_rows(x: Array, y: Array, factors: Array, weights: Array, out: Array) ->
 
 def _compiled_rows(theta, data, batch, k):  # type: ignore[no-untyped-def]
     clients, chains, dim = theta.shape
-    n, p = batch.index.shape[3], data.x.shape[1]
+    n, p = batch.row.shape[3], data.x.shape[1]
     x, y = np.empty((n, p), data.x.dtype), np.empty(n, data.y.dtype)
     out = np.empty_like(theta)
     for c in range(clients):
-        drawn = batch.count[c]
+        drawn = batch.drawn[c]
         for j in range(chains):
             for i in range(drawn):
-                row = batch.index[k, c, j, i]
+                row = batch.row[k, c, j, i]
                 y[i] = data.y[row]
                 for a in range(p):
                     x[i, a] = data.x[row, a]

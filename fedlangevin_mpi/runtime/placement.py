@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 from fedlangevin_mpi.errors import ConfigError
@@ -33,4 +34,4 @@ def place(clients: int | None, ranks: int) -> Placement:
         )
     small, larger = divmod(total, ranks)
     starts = [rank * small + min(rank, larger) for rank in range(ranks + 1)]
-    return Placement(total, [range(a, b) for a, b in zip(starts, starts[1:], strict=False)])
+    return Placement(total, [range(a, b) for a, b in itertools.pairwise(starts)])

@@ -69,10 +69,12 @@ def _run(world: World, config: RunConfig, source: str, force: bool, started: flo
 
 
 def _finish(directory: Path, statistics: dict[str, Any]) -> None:
+    from fedlangevin_mpi.evaluate.held_out import summary_of
     from fedlangevin_mpi.evaluate.summary import write_summary
+    from fedlangevin_mpi.store.reader import open_run
 
     folder.write_json(directory / "statistics.json", statistics)
-    write_summary(directory)
+    write_summary(directory, summary_of(open_run(directory)))
 
 
 def _writer(world: World, prepared: Prepared, directory: Path, draws_a_block: int) -> DrawWriter:

@@ -122,9 +122,9 @@ class RowStreams:
         self, sizes: Sequence[int], offsets: Sequence[int], batch_size: int, dtype: Any, fill: Callable[..., None]
     ) -> None:
         self._sizes, self._offsets, self._fill = sizes, offsets, fill
-        self._count = np.array([min(batch_size, n) for n in sizes], np.int64)
-        self._weight = np.zeros((len(sizes), self._count.max()), dtype)
-        for c, (n, count) in enumerate(zip(sizes, self._count, strict=True)):
+        self._drawn = np.array([min(batch_size, n) for n in sizes], np.int64)
+        self._weight = np.zeros((len(sizes), self._drawn.max()), dtype)
+        for c, (n, count) in enumerate(zip(sizes, self._drawn, strict=True)):
             self._weight[c, :count] = n / count
         self._order = [np.arange(n, dtype=np.int64) for n in sizes]
 
@@ -133,7 +133,7 @@ class RowStreams:
         clients, largest = self._weight.shape
         index = np.empty((len(streams.iterations), clients, streams.chains, largest), np.int64)
         for c, client in enumerate(streams.clients):
-            count = int(self._count[c])
+            count = int(self._drawn[c])
             shape = (len(streams.iterations) * streams.chains, count)
             uniforms = generator(streams.seed, Purpose.ROWS, client, streams.block).random(shape)
             drawn = np.empty(shape, np.int64)
@@ -141,7 +141,7 @@ class RowStreams:
             index[:, c, :, :count] = drawn.reshape(len(streams.iterations), streams.chains, count)
             index[:, c, :, count:] = 0
             index[:, c] += self._offsets[c]
-        return Rows(index, self._count, self._weight)
+        return Rows(index, self._drawn, self._weight)
 
 
 def draw_without_replacement(uniforms: Array, order: Array, drawn: Array) -> None:

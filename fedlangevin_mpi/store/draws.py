@@ -54,7 +54,7 @@ class Draws:
         values = self._read(*(read for read, _ in picks))
         return values[tuple(take for _, take in picks)]
 
-    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> Array:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("draws lie on disk: an array of them is always a copy")
         values: Array = self[:]
@@ -63,7 +63,7 @@ class Draws:
     def __repr__(self) -> str:
         return f"Draws(shape={self.shape}, dtype={self.dtype})"
 
-    def blocks(self, limit: int = _READ_BYTES) -> Iterator[tuple[int, Array]]:
+    def blocks(self, limit: int) -> Iterator[tuple[int, Array]]:
         """Read all draws in order, `(first, (draws, chain, dim))` at a time, each of at most `limit` bytes."""
         rows = max(1, limit // max(1, self.dtype.itemsize * self.shape[1] * self.shape[2]))
         for first in range(0, len(self), rows):

@@ -2,7 +2,7 @@
 
 Groups and attributes follow ArviZ's InferenceData schema (https://python.arviz.org/en/stable/schema/schema.html):
 `posterior` holds every parameter as `(chain, draw, *shape)`, `sample_stats` the iteration of every draw.
-`observed_data` holds no data, which never leave their clients, but says what they were.
+`observed_data` holds no row, for none leaves its client: it says what the data were.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import h5netcdf
+import h5py
 import numpy as np
 
 import fedlangevin_mpi
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from fedlangevin_mpi.store.reader import Run
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+_BLOCK_BYTES = 16 << 20
 
 
 def to_arviz(run: Run, client: int | None = None) -> Any:
@@ -50,14 +53,14 @@ def to_arviz(run: Run, client: int | None = None) -> Any:
         "sample_stats": xarray.Dataset(
             {"iteration": (("chain", "draw"), iteration)}, coordinates, attributes["sample_stats"]
         ),
-        "observed_data": xarray.Dataset(attrs=attributes["observed_data"]),
+        "observed_data": xarray.Dataset(run.resolved.facts, attrs=attributes["observed_data"]),
     }
-    if hasattr(arviz, "InferenceData"):
+    if arviz.__version__.startswith("0."):  # 1.x still has the name, but not the class
         return arviz.InferenceData(**groups)
     return xarray.DataTree.from_dict(groups)
 
 
-def export_netcdf(run: Run, path: str | Path, client: int | None = None) -> None:
+def export(run: Run, path: str | Path, client: int | None = None) -> None:
     """Write a run's draws to a NetCDF-4 file, a few MiB at a time: they need not fit in memory.
 
     Args:
@@ -84,12 +87,12 @@ def export_netcdf(run: Run, path: str | Path, client: int | None = None) -> None
             _coordinate(posterior, name, values)
         for name in run.resolved.parameters:
             posterior.create_variable(name, _dims(run, name), draws.dtype)
-        for first, block in draws.blocks():
+        for first, block in draws.blocks(_BLOCK_BYTES):
             for name, values in run.resolved.named(block).items():
                 posterior[name][:, first : first + len(block)] = values
-        iteration = stats.create_variable("iteration", ("chain", "draw"), np.int64)
-        for chain in range(run.chains):
-            iteration[chain] = run.iterations
+        stats.create_variable("iteration", ("chain", "draw"), data=np.tile(run.iterations, (run.chains, 1)))
+        for name, value in run.resolved.facts.items():
+            groups["observed_data"].create_variable(name, (), data=np.int64(value))
 
 
 def _dims(run: Run, parameter: str) -> tuple[str, ...]:
@@ -109,7 +112,7 @@ def _coordinates(run: Run) -> dict[str, Array]:
 def _coordinate(group: Any, name: str, values: Array) -> None:
     group.dimensions[name] = len(values)
     if values.dtype.kind == "U":
-        group.create_variable(name, (name,), h5netcdf.string_dtype(), data=values.astype(object))
+        group.create_variable(name, (name,), h5py.string_dtype(), data=values.astype(object))
     else:
         group.create_variable(name, (name,), values.dtype, data=values)
 
@@ -129,8 +132,7 @@ def _attributes(run: Run, client: int | None) -> dict[str, dict[str, Any]]:
         "seed": run.seed,
         "config": json.dumps(run.config, default=str),
     }
-    facts = run.resolved.facts
-    observed = {"data": json.dumps(run.config.get("data")), "model": json.dumps(run.config.get("model")), **facts}
+    observed = {"data": json.dumps(run.config.get("data")), "model": json.dumps(run.config.get("model"))}
     if run.resolved.standardization is not None:
         observed["standardization"] = run.resolved.standardization.model_dump_json()
     return {"posterior": origin | sampler, "sample_stats": origin, "observed_data": origin | observed}

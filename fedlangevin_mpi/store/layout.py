@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ SERVER = -1
 """What `/clients` holds in the file of a particle method: the particles belong to no client."""
 
 _RANK_FILE = re.compile(r"rank-(\d{5})(?:\.s(\d{2,}))?\.h5")
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}
 
 
@@ -69,7 +71,25 @@ def reading(path: Path, **options: Any) -> Iterator[h5py.File]:
         StoreError: it is missing, unreadable or not a draw file; also for errors of reads in the `with` block.
     """
     try:
-        with open_file(path, "r", swmr=True, **options) as file:
+        with open_file(path, "r", swmr=_left_open(path), **options) as file:
             yield file
     except (OSError, KeyError, RuntimeError) as error:
         raise StoreError(f"{path}: cannot be read as the draws of a run: {error}") from error
+
+
+def _left_open(path: Path) -> bool:
+    """Whether the file's writer is at work, was killed, or had no room to end it (HDF5 file format, superblock 3).
+
+    Such a file is read with few checks, and HDF5 tries again for hours where its index is damaged; any other is read
+    with all of them.
+
+    Raises:
+        OSError: it is no HDF5 file.
+    """
+    with path.open("rb") as file:
+        superblock = file.read(36)
+        size = os.fstat(file.fileno()).st_size
+    if not superblock.startswith(_SIGNATURE) or len(superblock) < 36:
+        raise OSError("it is not an HDF5 file")
+    being_written, end = superblock[11] != 0, int.from_bytes(superblock[28:36], "little")
+    return being_written or size < end

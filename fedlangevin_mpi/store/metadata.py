@@ -17,26 +17,13 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from fedlangevin_mpi.data.standardize import Standardization
 from fedlangevin_mpi.errors import StoreError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 RUN_FILE = "run.yaml"
 STATISTICS_FILE = "statistics.json"
-
-
-class Standardization(BaseModel):
-    """The shared statistics that features were standardised with.
-
-    Attributes:
-        mean: `(p,)`.
-        scale: `(p,)`.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    mean: list[float]
-    scale: list[float]
 
 
 class Resolved(BaseModel):

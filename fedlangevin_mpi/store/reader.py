@@ -10,7 +10,7 @@ import numpy as np
 from fedlangevin_mpi.errors import ConfigError, StoreError
 from fedlangevin_mpi.store import layout, segments
 from fedlangevin_mpi.store.draws import Draws
-from fedlangevin_mpi.store.metadata import Resolved, Statistics, read_run_file, read_statistics
+from fedlangevin_mpi.store.metadata import Statistics, read_run_file, read_statistics
 
 if TYPE_CHECKING:
     from fedlangevin_mpi.evaluate.summary import Predictive

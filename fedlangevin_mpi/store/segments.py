@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import h5py
 import numpy as np
 
 from fedlangevin_mpi.errors import StoreError
@@ -136,7 +138,9 @@ def _header(path: Path, segment: int, rank: int) -> Header:
         if attributes["format_version"] > layout.FORMAT_VERSION:
             problem = f"has format version {attributes['format_version']}; allowed: up to {layout.FORMAT_VERSION}"
             raise StoreError(f"{path}: {problem}")
-        position = file[layout.POSITION]
+        position, committed = file[layout.POSITION], int(file[layout.COMMITTED][()])
+        if committed > 0:
+            _check_size(path, committed, position, file[layout.ITERATION])
         return Header(
             path,
             segment,
@@ -146,7 +150,25 @@ def _header(path: Path, segment: int, rank: int) -> Header:
             int(attributes["seed"]),
             str(attributes["coins"]),
             tuple(map(int, file[layout.CLIENTS][:])),
-            int(file[layout.COMMITTED][()]),
-            *position.shape[2:],
+            committed,
+            int(position.shape[2]),
+            int(position.shape[3]),
             position.dtype,
         )
+
+
+def _check_size(path: Path, committed: int, *growing: h5py.Dataset) -> None:
+    """Refuse a file that was cut, as by a copy that stopped: HDF5 would read zeros in place of the draws.
+
+    Raises:
+        StoreError: it is shorter than its committed draws.
+    """
+    size = path.stat().st_size
+    rows = [math.prod(dataset.shape[1:]) * dataset.dtype.itemsize for dataset in growing]
+    ends = [committed * sum(rows)]
+    if size >= ends[0]:  # else the index of the chunks may be cut off too
+        for dataset, row in zip(growing, rows, strict=True):
+            last = dataset.id.get_chunk_info_by_coord((committed - 1, *(0 for _ in dataset.shape[1:])))
+            ends.append(last.byte_offset + ((committed - 1) % dataset.chunks[0] + 1) * row)
+    if size < max(ends):
+        raise StoreError(f"{path}: was cut: {size} bytes are left of {max(ends)} or more")

@@ -90,7 +90,7 @@ class DrawWriter:
         self._clock = clock
         self._written_at = clock()
         self._open = False
-        attributes = {
+        attributes: dict[str, str | int] = {
             "format": layout.FORMAT,
             "format_version": layout.FORMAT_VERSION,
             "algorithm": algorithm,
@@ -103,7 +103,7 @@ class DrawWriter:
         with self._failing_as("created"):
             # Without a chunk cache, HDF5 writes exactly the rows it is given, at once and straight from the buffer;
             # with one it would copy them and write a partial chunk whole again at every flush.
-            # The file takes its name when it is laid out, so that no reader, not even of a killed run, meets half of it.
+            # The file gets its name when it is laid out: no reader, not even of a killed run, meets half of it.
             if self.path.exists():
                 raise FileExistsError("a run is never overwritten")
             partial = self.path.with_name(f".{self.path.name}.partial")
@@ -117,8 +117,10 @@ class DrawWriter:
         self._file[layout.CLIENTS] = np.asarray(clients, np.int64)
         self._position = self._growing(layout.POSITION, self.buffer)
         self._iteration = self._growing(layout.ITERATION, self._iterations)
-        self._committed = self._file.create_dataset(layout.COMMITTED, (), np.int64)
-        self._file.swmr_mode = True  # from here on readers may come, and no dataset can be added
+        # Given a value at once: it gets its place in the file with the first, and must not while readers watch, who
+        # would call the file corrupt (HDF5 issue 5251).
+        self._committed = self._file.create_dataset(layout.COMMITTED, data=np.int64(0))
+        self._file.swmr_mode = True  # from here on readers may come, and no data set can be added
 
     def _growing(self, name: str, like: Array) -> h5py.Dataset:
         row = like.shape[1:]

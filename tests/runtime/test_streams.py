@@ -68,7 +68,7 @@ def rows(sizes, batch, total=None, clients=None, length=2000):
 
 
 def test_rows_are_distinct_and_every_subset_has_the_same_chance():
-    index = rows([4], 2, length=6000).index[:, 0, 0]
+    index = rows([4], 2, length=6000).row[:, 0, 0]
     assert (index[:, 0] != index[:, 1]).all()
     _, counts = np.unique(np.sort(index, axis=1), axis=0, return_counts=True)
     assert len(counts) == 6
@@ -77,17 +77,17 @@ def test_rows_are_distinct_and_every_subset_has_the_same_chance():
 
 def test_rows_carry_their_clients_offset_count_and_weight():
     batch = rows([5, 2, 9], 3, length=200)
-    assert batch.count.tolist() == [3, 2, 3]
+    assert batch.drawn.tolist() == [3, 2, 3]
     np.testing.assert_allclose(batch.weight, [[5 / 3] * 3, [1, 1, 0], [3] * 3])
     for client, (first, size) in enumerate([(0, 5), (5, 2), (7, 9)]):
-        used = batch.index[:, client, :, : batch.count[client]]
+        used = batch.row[:, client, :, : batch.drawn[client]]
         assert set(np.unique(used)) == set(range(first, first + size))
-    assert set(np.unique(batch.index[:, 1])) <= {5, 6}  # padding stays inside the client's own rows
+    assert set(np.unique(batch.row[:, 1])) <= {5, 6}  # padding stays inside the client's own rows
 
 
 def test_a_clients_rows_do_not_depend_on_its_host():
-    together = rows([5, 2, 9], 3, length=50).index[:, 2] - 7
-    apart = rows([9], 3, total=3, clients=range(2, 3), length=50).index[:, 0]
+    together = rows([5, 2, 9], 3, length=50).row[:, 2] - 7
+    apart = rows([9], 3, total=3, clients=range(2, 3), length=50).row[:, 0]
     np.testing.assert_array_equal(together, apart)
 
 

@@ -1,0 +1,179 @@
+"""The command line, thin: every command parses its arguments and calls one function. Only `run` starts MPI."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fedlangevin_mpi import __version__
+from fedlangevin_mpi.errors import FedLangevinError
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit with its status: 0 done, 1 failed, 2 wrong config or command line."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        parsed.command(parsed)
+        status = 0
+    except FedLangevinError as e:
+        if getattr(parsed, "is_root", lambda: True)():
+            print(f"fedlangevin: {e}", file=sys.stderr)
+        status = e.exit_status
+    except BrokenPipeError:  # as in `fedlangevin summary DIR | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    sys.stdout.flush()
+    sys.exit(status)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "fedlangevin", description="Federated and decentralised Bayesian sampling over MPI."
+    )
+    parser.add_argument("--version", action="version", version=f"fedlangevin {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = _command(commands, "run", _run, "sample; start it with mpirun, or give --ranks")
+    run.add_argument("config", help="a YAML file")
+    run.add_argument("overrides", nargs="*", metavar="key=value", help="as algorithm.step_size=1e-3")
+    run.add_argument("--output", metavar="DIR", help="the run's folder, instead of the config's output.directory")
+    run.add_argument("--force", action="store_true", help="replace a run that the folder holds")
+    run.add_argument("--ranks", type=_positive, metavar="N", help="start mpirun with N ranks")
+
+    summary = _command(commands, "summary", _summary, "a table of the posterior, of communication and of predictions")
+    summary.add_argument("directory", type=Path, metavar="DIR")
+    summary.add_argument("--json", action="store_true", help="as JSON")
+    summary.add_argument("--client", type=int, metavar="I", help="of one client instead of the average over clients")
+
+    export = _command(commands, "export", _export, "write draws as ArviZ-schema NetCDF")
+    export.add_argument("directory", type=Path, metavar="DIR")
+    export.add_argument("file", type=Path, metavar="FILE.nc")
+    export.add_argument("--client", type=int, metavar="I", help="of one client instead of the average over clients")
+
+    exact = _command(commands, "exact", _exact, "posterior, stationary law and bias of a sampler on a gaussian config")
+    exact.add_argument("config", help="a YAML file")
+    exact.add_argument("overrides", nargs="*", metavar="key=value")
+    exact.add_argument("--json", action="store_true", help="as JSON")
+
+    listing = _command(commands, "list", _list, "what can be named in a config")
+    listing.add_argument("kind", choices=("algorithms", "models", "data"))
+    _command(commands, "schema", _schema, "the JSON schema of the config")
+    return parser
+
+
+def _command(commands: Any, name: str, function: Callable[..., None], text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(command=function)
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"found {number}; allowed: 1, 2, ...")
+    return number
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    overrides = list(arguments.overrides)
+    if arguments.output is not None:
+        overrides.append(f"output.directory={json.dumps(arguments.output)}")
+    if arguments.ranks is not None:
+        _launch(arguments, overrides)
+    from fedlangevin_mpi.comm.world import World
+    from fedlangevin_mpi.config import read_config
+    from fedlangevin_mpi.evaluate.summary_table import print_summary
+    from fedlangevin_mpi.runtime.run import run
+
+    with World() as world, _log_to_stderr(world.rank == 0):
+        arguments.is_root = lambda: world.rank == 0
+        config, source = world.from_root(lambda: read_config(arguments.config, overrides))
+        directory = run(config, source=source, force=arguments.force)
+        if world.rank == 0:
+            print_summary(json.loads((directory / "summary.json").read_text()), directory)
+
+
+def _launch(arguments: argparse.Namespace, overrides: list[str]) -> NoReturn:
+    # What can be found wrong without MPI is said here, without mpirun's own words around it.
+    from fedlangevin_mpi.config import read_config
+    from fedlangevin_mpi.runtime.launcher import become_mpirun
+    from fedlangevin_mpi.runtime.placement import place
+
+    config, _ = read_config(arguments.config, overrides)
+    place(config.clients, arguments.ranks)
+    flags = ["--force"] if arguments.force else []
+    become_mpirun(arguments.ranks, ["run", *flags, "--", arguments.config, *overrides])
+
+
+@contextlib.contextmanager
+def _log_to_stderr(is_root: bool) -> Iterator[None]:
+    logger = logging.getLogger("fedlangevin_mpi")
+    logger.setLevel(logging.INFO)
+    handler = logging.StreamHandler() if is_root else logging.NullHandler()
+    handler.setFormatter(logging.Formatter("fedlangevin: %(message)s"))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _summary(arguments: argparse.Namespace) -> None:
+    from fedlangevin_mpi.evaluate.held_out import summary_of
+    from fedlangevin_mpi.evaluate.summary_table import print_summary
+    from fedlangevin_mpi.store.reader import open_run
+
+    summary = summary_of(open_run(arguments.directory), arguments.client)
+    if arguments.json:
+        print(json.dumps(summary, indent=2))
+    else:
+        print_summary(summary, arguments.directory)
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    from fedlangevin_mpi.store.export import export
+    from fedlangevin_mpi.store.reader import open_run
+
+    export(open_run(arguments.directory), arguments.file, client=arguments.client)
+
+
+def _exact(arguments: argparse.Namespace) -> None:
+    from fedlangevin_mpi.config import read_config
+    from fedlangevin_mpi.evaluate.exact_report import exact_report, print_exact_report
+
+    config, _ = read_config(arguments.config, arguments.overrides)
+    report = exact_report(config)
+    if arguments.json:
+        print(json.dumps(report, indent=2))
+    else:
+        print_exact_report(report)
+
+
+def _list(arguments: argparse.Namespace) -> None:
+    from fedlangevin_mpi.algorithms import algorithms
+    from fedlangevin_mpi.data import partitions, sources
+    from fedlangevin_mpi.models import models
+
+    kinds: dict[str, dict[str, Any]] = {
+        "algorithms": dict(algorithms()),
+        "models": dict(models()),
+        "data": dict(sources()),
+    }
+    for name, choice in kinds[arguments.kind].items():
+        print(f"{name:24} {choice.summary}")
+    if arguments.kind == "data":
+        for name, partition in partitions().items():
+            print(f"partition {name:14} {partition.summary}")
+
+
+def _schema(arguments: argparse.Namespace) -> None:
+    from fedlangevin_mpi.config import RunConfig
+
+    print(json.dumps(RunConfig.model_json_schema(), indent=2))

@@ -1,0 +1,63 @@
+"""The held-out rows of a run and its model's predictions of them, rebuilt from the run's folder."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedlangevin_mpi.config import make_config
+from fedlangevin_mpi.data.standardize import Standardization
+from fedlangevin_mpi.errors import FedLangevinError
+from fedlangevin_mpi.evaluate.summary import Predictive, summarise
+from fedlangevin_mpi.models.base import Facts
+
+if TYPE_CHECKING:
+    from fedlangevin_mpi.store.reader import Run
+
+log = logging.getLogger(__name__)
+
+
+def summary_of(run: Run, client: int | None = None) -> dict[str, Any]:
+    """Return a run's summary with predictive metrics, where it has held-out rows; see `summarise`.
+
+    Held-out rows that cannot be read any more cost only the metrics: the log says so.
+
+    Raises:
+        ConfigError: no such client.
+        StoreError: a draw file cannot be read.
+    """
+    try:
+        predictive = predictive_of(run)
+    except FedLangevinError as e:
+        log.warning("no predictive metrics: %s", e)
+        predictive = None
+    return summarise(run, client, predictive)
+
+
+def predictive_of(run: Run) -> Predictive | None:
+    """Return the predictions of a run's held-out rows; None where there are none, or the model predicts nothing.
+
+    Raises:
+        ConfigError: the config in the run's folder is of another version.
+        ShardError: the held-out rows cannot be read.
+    """
+    config = make_config(run.config, str(run.directory / "run.yaml"))
+    test = config.data.test_set(run.clients, config.seed)
+    if test is None:
+        return None
+    given = run.resolved.standardization
+    x = config.data.design_matrix(test.x, given and Standardization.model_validate(given.model_dump()))
+    facts = Facts(**run.resolved.facts)
+    sample = config.model.predict(np.zeros((1, run.dim)), x[:1], facts)
+    noise_scale: float | None = getattr(config.model, "noise_scale", None)
+    if sample is None or (sample.ndim == 2 and noise_scale is None):
+        return None  # predictive means without a noise scale have no likelihood
+
+    def predict(positions: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        predicted = config.model.predict(positions, rows, facts)
+        assert predicted is not None
+        return predicted
+
+    return Predictive(predict, x, test.y, noise_scale)

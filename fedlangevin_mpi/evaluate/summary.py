@@ -1,0 +1,152 @@
+"""`summary.json`: what a run says about the posterior, what it cost, and how well it predicts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fedlangevin_mpi.evaluate import diagnostics
+from fedlangevin_mpi.evaluate.predictive import metrics, posterior_predictive, regression_metrics
+from fedlangevin_mpi.store.atomic import replacing
+from fedlangevin_mpi.store.metadata import Statistics
+
+if TYPE_CHECKING:
+    from fedlangevin_mpi.store.draws import Draws
+    from fedlangevin_mpi.store.reader import Run
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+SUMMARY_FILE = "summary.json"
+DIAGNOSED = 1000
+"""Of how many parameters the diagnostics are computed, at some 10 ms each; those of a network have many more."""
+
+_SERIES_BYTES = 64 << 20
+_PREDICTIVE_POSITIONS = 10_000
+_PREDICTIVE_NUMBERS = 1 << 25
+
+
+class Predictive(NamedTuple):
+    """A model's predictions of held-out rows.
+
+    Attributes:
+        predict: maps positions `(draws, dim)` and `x` to probabilities `(draws, n, classes)` or means `(draws, n)`.
+        x: `(n, p)` features, as the clients' were prepared.
+        y: `(n,)` labels or targets.
+        noise_scale: of a regression, the standard deviation of a target given its mean; None: `predict` classifies.
+    """
+
+    predict: Callable[[Array, Array], Array]
+    x: Array
+    y: Array
+    noise_scale: float | None = None
+
+
+def summarise(run: Run, client: int | None = None, predictive: Predictive | None = None) -> dict[str, Any]:
+    """Return what `summary.json` holds: plain numbers, lists and None, in the order of the file.
+
+    Parameters are read and worked on some columns at a time, 64 MiB of them or one, so memory does not grow with the
+    dimension. Of more than `DIAGNOSED` parameters, evenly spaced ones get `mcse_mean`, `ess_bulk`, `ess_tail` and
+    `r_hat`; the others None. Metrics are of the predictive averaged over at most 10,000 positions, evenly spaced.
+
+    Args:
+        run: to summarise.
+        client: None: the average over clients.
+        predictive: None: there are no metrics.
+
+    Returns:
+        The keys of the Contract; None where a number is not known (yet) or not finite.
+
+    Raises:
+        ConfigError: no such client.
+        StoreError: a file cannot be read.
+    """
+    draws = run.view(client)
+    return {
+        "algorithm": run.algorithm,
+        "clients": run.clients,
+        "ranks": run.resolved.ranks,
+        "chains": run.chains,
+        "dim": run.dim,
+        "draws": run.draws,
+        **_statistics(run.statistics),
+        "parameters": _parameters(draws, run.resolved.labels(), run.coins == "shared"),
+        "metrics": _metrics(draws, predictive) if predictive is not None and run.draws else {},
+    }
+
+
+def write_summary(directory: Path, summary: Mapping[str, Any]) -> None:
+    """Write `summary.json`, whole or not at all.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    with replacing(directory / SUMMARY_FILE) as partial:
+        partial.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _statistics(statistics: Statistics | None) -> dict[str, Any]:
+    if statistics is not None:
+        return statistics.model_dump()
+    unknown: dict[str, Any] = dict.fromkeys(Statistics.model_fields)
+    return unknown
+
+
+def _parameters(draws: Draws, names: list[str], coins_shared: bool) -> dict[str, list[Any]]:
+    count, chains, dim = draws.shape
+    width = max(1, _SERIES_BYTES // max(1, 8 * count * chains))
+    diagnosed = np.unique(np.linspace(0, dim - 1, min(dim, DIAGNOSED)).round().astype(int))
+    columns: dict[str, list[Array]] = {}
+    for first in range(0, dim, width):
+        series = np.moveaxis(draws[:, :, first : first + width], 1, 0).astype(np.float64)
+        here = diagnosed[(diagnosed >= first) & (diagnosed < first + width)] - first
+        for name, values in (_moments(series) | _diagnostics(series, here, coins_shared)).items():
+            columns.setdefault(name, []).append(values)
+    return {"name": names} | {name: _plain(np.concatenate(parts)) for name, parts in columns.items()}
+
+
+def _moments(series: Array) -> dict[str, Array]:
+    """Return mean, standard deviation and 94 % highest density interval of every column, over draws and chains."""
+    interval = diagnostics.hdi(series)
+    count = series.shape[0] * series.shape[1]
+    with np.errstate(invalid="ignore", divide="ignore"):  # no draw, or a single one: NaN
+        mean = series.sum((0, 1)) / count
+        sd = np.sqrt(np.square(series - mean).sum((0, 1)) / (count - 1))
+    return {"mean": mean, "sd": sd, "hdi_low": interval[:, 0], "hdi_high": interval[:, 1]}
+
+
+def _diagnostics(series: Array, columns: Array, coins_shared: bool) -> dict[str, Array]:
+    picked = series[:, :, columns]
+    found = {
+        "mcse_mean": diagnostics.mcse_mean(picked, coins_shared),
+        "ess_bulk": diagnostics.ess_bulk(picked, coins_shared),
+        "ess_tail": diagnostics.ess_tail(picked, coins_shared),
+        "r_hat": diagnostics.r_hat(picked),
+    }
+    result = {}
+    for name, values in found.items():
+        result[name] = np.full(series.shape[2], np.nan)
+        result[name][columns] = values
+    return result
+
+
+def _metrics(draws: Draws, predictive: Predictive) -> dict[str, float | None]:
+    numbers = draws.shape[2] if predictive.noise_scale is None else max(draws.shape[2], len(predictive.y))
+    most = max(1, min(_PREDICTIVE_POSITIONS, _PREDICTIVE_NUMBERS // numbers))
+    step = math.ceil(draws.shape[0] * draws.shape[1] / most)
+    positions = draws[::step].reshape(-1, draws.shape[2])
+    if predictive.noise_scale is None:
+        found = metrics(posterior_predictive(predictive.predict, positions, predictive.x), predictive.y)
+    else:
+        means = predictive.predict(positions, predictive.x)
+        found = regression_metrics(means, predictive.y, predictive.noise_scale)
+    return dict(zip(found, _plain(np.array(list(found.values()))), strict=True))
+
+
+def _plain(values: Array) -> list[float | None]:
+    """Return numbers that JSON has; it has no NaN and no infinity."""
+    return [value if math.isfinite(value) else None for value in values.tolist()]

@@ -90,7 +90,9 @@ def export(run: Run, path: str | Path, client: int | None = None) -> None:
         for first, block in draws.blocks(_BLOCK_BYTES):
             for name, values in run.resolved.named(block).items():
                 posterior[name][:, first : first + len(block)] = values
-        stats.create_variable("iteration", ("chain", "draw"), data=np.tile(run.iterations, (run.chains, 1)))
+        iteration, iterations = stats.create_variable("iteration", ("chain", "draw"), np.int64), run.iterations
+        for chain in range(run.chains):
+            iteration[chain] = iterations
         for name, value in run.resolved.facts.items():
             groups["observed_data"].create_variable(name, (), data=np.int64(value))
 

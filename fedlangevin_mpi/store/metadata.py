@@ -68,7 +68,7 @@ class Resolved(BaseModel):
         axes: list[Sequence[str] | Sequence[int]] = [range(n) for n in shape]
         labels = self.coordinates.get(parameter)
         if labels is not None and len(labels) in shape:
-            axes[0] = labels
+            axes[shape.index(len(labels))] = labels
         return axes
 
     def labels(self) -> list[str]:

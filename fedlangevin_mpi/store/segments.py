@@ -138,7 +138,8 @@ def _header(path: Path, segment: int, rank: int) -> Header:
         if attributes["format_version"] > layout.FORMAT_VERSION:
             problem = f"has format version {attributes['format_version']}; allowed: up to {layout.FORMAT_VERSION}"
             raise StoreError(f"{path}: {problem}")
-        position, committed = file[layout.POSITION], int(file[layout.COMMITTED][()])
+        committed = int(file[layout.COMMITTED][()])
+        position = file[layout.POSITION]  # opened after the count was read: it then holds as many draws, or more
         if committed > 0:
             _check_size(path, committed, position, file[layout.ITERATION])
         return Header(

@@ -20,6 +20,6 @@ timeout --foreground -k 10 1200 pytest --ignore=tests/mpi "$@" || none_selected 
 
 # --expect-ranks makes a test that was skipped without need a failure (tests/mpi/conftest.py).
 for ranks in 1 2 3 4; do
-  timeout --foreground -k 10 300 python -m fedlangevin_mpi.runtime.launcher $ranks \
+  timeout --foreground -k 10 600 python -m fedlangevin_mpi.runtime.launcher $ranks \
     python -m mpi4py -m pytest -p no:cacheprovider --with-mpi --expect-ranks=$ranks tests/mpi "$@" || none_selected $?
 done

@@ -92,7 +92,7 @@ def _left_open(path: Path) -> bool:
         size = os.fstat(file.fileno()).st_size
     if not superblock.startswith(_SIGNATURE):
         raise OSError("it is not an HDF5 file")
-    if size < 37:
+    if size < _SMALLEST:
         raise OSError(f"it was cut: {size} bytes are left")
     being_written, end = superblock[11] != 0, int.from_bytes(superblock[28:36], "little")
     return being_written or size < end

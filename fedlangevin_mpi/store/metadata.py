@@ -131,7 +131,7 @@ class Statistics(BaseModel):
     communication: Communication
 
 
-File = TypeVar("File", bound=BaseModel)
+Content = TypeVar("Content", bound=BaseModel)
 
 
 def read_run_file(directory: Path) -> tuple[dict[str, Any], Resolved]:
@@ -169,7 +169,7 @@ def read_statistics(directory: Path) -> Statistics | None:
     return _checked(Statistics, content, path)
 
 
-def _checked(kind: type[File], content: Mapping[str, Any], path: Path) -> File:
+def _checked(kind: type[Content], content: Mapping[str, Any], path: Path) -> Content:
     try:
         return kind.model_validate(content)
     except ValidationError as error:

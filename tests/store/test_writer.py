@@ -88,7 +88,7 @@ def test_waiting_draws_are_written_after_a_second(tmp_path):
 
 def test_existing_file_is_never_overwritten(tmp_path):
     (tmp_path / "rank-00001.h5").write_text("draws of another run")
-    with pytest.raises(StoreError, match=r"rank-00001\.h5: cannot be created: a run is never overwritten"):
+    with pytest.raises(StoreError, match=r"rank-00001\.h5: is there already, and a run is never overwritten"):
         make_writer(tmp_path)
     assert (tmp_path / "rank-00001.h5").read_text() == "draws of another run"
 

@@ -70,7 +70,7 @@ class Output(_Section):
 class RunConfig(_Section):
     """Everything that decides a run's results, and where they go."""
 
-    seed: Annotated[int, Field(ge=0, description="of all randomness")] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63, description="of all randomness")] = 0
     clients: Annotated[int | None, Field(ge=1, description="b; absent: one client a rank")] = None
     chains: Annotated[int, Field(ge=1, description="replicas with their own start, noise and minibatch rows")] = 1
     iterations: Annotated[int, Field(ge=1, description="local steps of every client")]

@@ -75,13 +75,9 @@ def export(run: Run, path: str | Path, client: int | None = None) -> None:
     if not run.draws:
         raise StoreError(f"{run.directory}: has no draws to export yet")
     draws = run.view(client)
-    # h5netcdf closes a file again that could not be closed, which crashes on a full disk: HDF5's file is ours to close.
+    room = run.draws * run.chains * (run.dim * draws.dtype.itemsize + 8)
     # No lock: some file systems have none, and nobody else knows the file yet.
-    with (
-        replacing(Path(path)) as partial,
-        h5py.File(partial, "w", track_order=True, locking=False) as hdf5,
-        h5netcdf.File(hdf5, "w") as file,
-    ):
+    with replacing(Path(path), room) as partial, h5netcdf.File(partial, "w", locking=False) as file:
         groups = _create_groups(file, run, _attributes(run, client))
         for name in run.resolved.parameters:
             groups["posterior"].create_variable(name, _dims(run, name), draws.dtype)

@@ -1,4 +1,4 @@
-"""One process of a peer on logistic regression: seconds an iteration of SGLD, minibatches drawn without replacement.
+"""One process of a peer on logistic regression: seconds an iteration of SGLD.
 
 Imported late, on rank 0 only: JAX and torch take seconds to start and memory that the other rank needs.
 """
@@ -6,6 +6,7 @@ Imported late, on rank 0 only: JAX and torch take seconds to start and memory th
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,9 @@ def blackjax_sgld(x: Array, y: Array, batch: int, step_size: float, iterations: 
 
 def posteriors_sgld(x: Array, y: Array, batch: int, step_size: float, iterations: int = 300, rounds: int = 3) -> float:
     """Return the best of `rounds` of the package `posteriors`' SGLD, its update called in a Python loop."""
-    import posteriors
+    with warnings.catch_warnings():  # of what tensordict will change
+        warnings.simplefilter("ignore", FutureWarning)
+        import posteriors
     import torch
 
     torch.set_num_threads(1)

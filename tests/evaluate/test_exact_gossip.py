@@ -6,6 +6,7 @@ from scipy.linalg import block_diag
 
 from fedlangevin_mpi.errors import FedLangevinError
 from fedlangevin_mpi.evaluate import exact, exact_gossip
+from fedlangevin_mpi.evaluate.exact_gossip import Gossip
 from tests.gaussians import heterogeneous, z_scores
 
 ETA, FRICTION = 0.1, 3.0
@@ -24,8 +25,11 @@ SAMPLERS = {
 }
 
 
-def simulate(sampler, means, precisions, mixings, temperature=1.0, chains=400, iterations=1100, warmup=200):
-    """Run the equations literally, without noise at temperature 0; return positions `(draw, chain, agents d)`."""
+def simulate(sampler, means, precisions, cycle, temperature=1.0, chains=400, iterations=1100, warmup=200):
+    """Run the equations literally, without noise at temperature 0; return positions `(draw, chain, agents d)`.
+
+    Iterations go through the cycle; every element of it is a list of mixing matrices, of which a chain takes any.
+    """
     rng = np.random.default_rng(2)
     H, m = block_diag(*precisions), means.ravel()
     kicks = np.sqrt(2 * ETA * temperature) * rng.normal(size=(iterations, chains, len(m)))
@@ -33,18 +37,23 @@ def simulate(sampler, means, precisions, mixings, temperature=1.0, chains=400, i
     v, q, y = np.zeros_like(x), np.zeros_like(x), (x - m) @ H
     kept = []
     for k, kick in enumerate(kicks):
-        W = np.kron(mixings[k % len(mixings)], np.eye(means.shape[1])).T
+        matrices = [np.kron(W, np.eye(means.shape[1])) for W in cycle[k % len(cycle)]]
+        taken = rng.integers(len(matrices), size=chains)
+
+        def mix(x, matrices=matrices, taken=taken):
+            return np.array([x @ W.T for W in matrices])[taken, np.arange(chains)]
+
         gradient = (x - m) @ H
         if sampler == "de_sgld":
-            x = x @ W - ETA * gradient + kick
+            x = mix(x) - ETA * gradient + kick
         elif sampler == "de_sghmc":
             v = v - ETA * (FRICTION * v + gradient) + np.sqrt(FRICTION) * kick
-            x = x @ W + ETA * v
+            x = mix(x) + ETA * v
         elif sampler == "gradient_tracking":
-            x = x @ W - ETA * y + kick
-            y = y @ W + (x - m) @ H - gradient
+            x = mix(x) - ETA * y + kick
+            y = mix(y) + (x - m) @ H - gradient
         else:
-            x, q = x @ W - q - ETA * gradient + kick, q + (x @ W + x) / 2 - x @ W
+            x, q = mix(x) - q - ETA * gradient + kick, q + (mix(x) + x) / 2 - mix(x)
         kept.append(x)
     return np.array(kept[warmup:])
 
@@ -68,14 +77,25 @@ CASES += [(sampler, "directed") for sampler in ("de_sgld", "de_sghmc", "gradient
 def test_law_is_that_of_the_literal_iteration(sampler, graph):
     means, precisions = heterogeneous(4, 2)
     law = SAMPLERS[sampler](means, precisions, GRAPHS[graph], ETA, temperature=0.5)
-    assert_law(law, simulate(sampler, means, precisions, [GRAPHS[graph]], 0.5), 4)
+    assert_law(law, simulate(sampler, means, precisions, [[GRAPHS[graph]]], 0.5), 4)
 
 
+SCHEDULES = {
+    "in turn": (
+        Gossip([PAIRS, OTHER_PAIRS], communication_interval=2),
+        [[np.eye(4)], [PAIRS], [np.eye(4)], [OTHER_PAIRS]],
+    ),
+    "random": (Gossip([STAR, PAIRS], "random", communication_interval=2), [[np.eye(4)], [STAR, PAIRS]]),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_an_interval_and_graphs_that_take_turns(sampler):
+def test_several_graphs_and_an_interval(sampler, schedule):
     means, precisions = heterogeneous(4, 2)
-    law = SAMPLERS[sampler](means, precisions, np.array([PAIRS, OTHER_PAIRS]), ETA, communication_interval=2)
-    assert_law(law, simulate(sampler, means, precisions, [np.eye(4), PAIRS, np.eye(4), OTHER_PAIRS]), 4)
+    gossip, cycle = SCHEDULES[schedule]
+    law = SAMPLERS[sampler](means, precisions, gossip, ETA)
+    assert_law(law, simulate(sampler, means, precisions, cycle), 4)
 
 
 def agents(law, clients):
@@ -121,8 +141,8 @@ def test_the_mean_is_the_fixed_point_of_decentralised_gradient_descent():
         np.testing.assert_allclose(law(means, precisions, RING, ETA).mean, fixed, rtol=1e-10)
     assert not exact_gossip.dgd(means, precisions, RING, ETA).covariance.any()
     # Mixing in every third iteration, it goes round in a cycle of three points.
-    x = simulate("de_sgld", means, precisions, [np.eye(4), np.eye(4), RING], 0.0, chains=1)[-3:, 0]
-    law = exact_gossip.dgd(means, precisions, RING, ETA, communication_interval=3)
+    x = simulate("de_sgld", means, precisions, [[np.eye(4)], [np.eye(4)], [RING]], 0.0, chains=1)[-3:, 0]
+    law = exact_gossip.dgd(means, precisions, Gossip([RING], communication_interval=3), ETA)
     np.testing.assert_allclose(law.mean, x.mean(0), rtol=1e-9)
     np.testing.assert_allclose(law.covariance, np.cov(x.T, bias=True), rtol=1e-8, atol=1e-12)
 
@@ -132,7 +152,8 @@ def test_the_mean_is_the_fixed_point_of_decentralised_gradient_descent():
     [
         ("gradient_tracking", RING),
         ("gradient_tracking", DIRECTED),
-        ("gradient_tracking", np.array([PAIRS, OTHER_PAIRS])),
+        ("gradient_tracking", Gossip([PAIRS, OTHER_PAIRS])),
+        ("gradient_tracking", Gossip([PAIRS, OTHER_PAIRS], "random")),
         ("extra_sgld", RING),
         ("extra_sgld", STAR),
     ],
@@ -200,5 +221,5 @@ def test_many_agents_on_a_ring():
 
 def test_a_matrix_of_another_size_is_refused():
     means, precisions = heterogeneous(4, 2)
-    with pytest.raises(ValueError, match=r"W has shape \(3, 3\) for 4 agents; allowed: \(4, 4\) or \(m, 4, 4\)"):
+    with pytest.raises(ValueError, match=r"W has shape \(3, 3\) for 4 agents; allowed: \(4, 4\)"):
         exact_gossip.de_sgld(means, precisions, np.eye(3), ETA)

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from fedlangevin_mpi.data.shard import Shard
-from fedlangevin_mpi.models.base import Array, Facts, Model, PriorScale
+from fedlangevin_mpi.models.base import Array, Curvature, Facts, Model, PriorScale
 from fedlangevin_mpi.models.glm import (
     CompiledTerms,
     Terms,
@@ -22,6 +22,7 @@ from fedlangevin_mpi.models.supervised import (
     gaussian_prior_draws,
     gaussian_prior_potential,
     gaussian_prior_precision,
+    gram_eigenvalues,
     stack_rows,
     supervised_arrays,
 )
@@ -78,6 +79,11 @@ class LinearRegression(Model):
         """Return `U_i` up to a constant."""
         losses = negative_log_likelihood(theta, data, lambda z, y: (z - y) ** 2 / 2)
         return losses + gaussian_prior_potential(theta, data)
+
+    def curvature(self, data: LinearData) -> Curvature:
+        """Return the extreme eigenvalues of `X'X / noise_scale^2 + w_i I / prior_scale^2`."""
+        smallest, largest = gram_eigenvalues(data)
+        return Curvature(smallest + data.prior_precision, largest + data.prior_precision)
 
     def prior_draws(self, generator: np.random.Generator, chains: int, dim: int) -> Array | None:
         """Return draws of `N(0, prior_scale^2 I)`."""

@@ -19,7 +19,7 @@ from scipy.sparse.linalg import LinearOperator
 from fedlangevin_mpi.errors import FedLangevinError
 from fedlangevin_mpi.evaluate.recursion import Array, Branch, Law, cycle, mixture
 
-__all__ = ["Law", "average", "checked", "fald", "posterior", "sgld", "vr_fald"]
+__all__ = ["Law", "average", "checked", "fald", "marginal", "posterior", "sgld", "vr_fald"]
 
 Step = Callable[[Array, Array], Array]
 """The noiseless iteration: maps states `(n, k)`, a column each, and the clients' means `(b, d, 1)` to new states."""
@@ -166,6 +166,13 @@ def average(law: Law, clients: int) -> Law:
     """Return the law of `(1/b) sum_i x_i`, given that of `(x_1, ..., x_b)`."""
     blocks = law.covariance.reshape(clients, -1, clients, len(law.mean) // clients)
     return Law(law.mean.reshape(clients, -1).mean(0), blocks.mean((0, 2)))
+
+
+def marginal(law: Law, client: int, clients: int) -> Law:
+    """Return the law of `x_client`, given that of `(x_1, ..., x_b)`."""
+    d = len(law.mean) // clients
+    here = slice(client * d, client * d + d)
+    return Law(law.mean[here], law.covariance[here, here])
 
 
 def checked(means: Array, precisions: Array) -> tuple[Array, Array]:

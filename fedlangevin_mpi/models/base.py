@@ -94,6 +94,13 @@ class Model(BaseModel):
         """Return bounds of the potentials' curvature, or None where none are known or potentials are not convex."""
         return None
 
+    def quadratic(self, data: Any) -> tuple[Array, Array] | None:
+        """Return `m (clients_here, d)` and `H (clients_here, d, d)` where `U_i` is `1/2 (x - m_i)' H_i (x - m_i)`.
+
+        None for a model whose potentials are not quadratic: its samplers have no exact laws.
+        """
+        return None
+
     def prior_draws(self, generator: np.random.Generator, chains: int, dim: int) -> Array | None:
         """Return `(chains, dim)` draws of the prior, or None where it is flat."""
         raise NotImplementedError

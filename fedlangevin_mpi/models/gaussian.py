@@ -77,6 +77,10 @@ class Gaussian(Model):
         values = np.linalg.eigvalsh(data.precision)
         return Curvature(values[:, 0], values[:, -1])
 
+    def quadratic(self, data: GaussianData) -> tuple[Array, Array]:
+        """Return the means and precisions."""
+        return data.mean, data.precision
+
     def prior_draws(self, generator: np.random.Generator, chains: int, dim: int) -> None:
         """Return None: there is no prior."""
         return

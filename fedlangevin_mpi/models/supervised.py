@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -57,6 +56,12 @@ def stack_rows(shards: Sequence[Shard], dtype: Any) -> tuple[Array, Array, Array
     return x, y, offsets
 
 
+def rows_of(data: Any, c: int) -> tuple[Array, Array]:
+    """Return `x (n_c, p)` and `y (n_c,)` of client `c` here, views of what `stack_rows` returned."""
+    rows = slice(data.offsets[c], data.offsets[c + 1])
+    return data.x[rows], data.y[rows]
+
+
 _EXACT = 1000
 """Clients with more rows and more columns than this: the largest eigenvalue alone, by the Lanczos method."""
 
@@ -67,10 +72,11 @@ def gram_eigenvalues(data: Any) -> tuple[Array, Array]:
     Where a client has very many rows and columns, 0 stands for the smallest.
 
     Args:
-        data: with `x (rows, p)` and `offsets (clients_here + 1,)`, as `stack_rows` returns them.
+        data: with `x (rows, p)`, `y (rows,)` and `offsets (clients_here + 1,)`, as `stack_rows` returns them.
     """
-    smallest, largest = zip(*(_extremes(data.x[first:end]) for first, end in pairwise(data.offsets)), strict=True)
-    return np.array(smallest), np.array(largest)
+    extremes = [_extremes(rows_of(data, c)[0]) for c in range(len(data.offsets) - 1)]
+    smallest, largest = np.array(extremes).T
+    return smallest, largest
 
 
 def _extremes(x: Array) -> tuple[float, float]:

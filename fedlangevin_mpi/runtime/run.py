@@ -56,6 +56,8 @@ def _run(world: World, config: RunConfig, source: str, force: bool, started: flo
         world.from_root(lambda: folder.create(directory, prepared, source, launch))
         with _logging(directory, world), BlockLoop(world, prepared, engine) as loop:
             world.where = loop.where
+            for note in prepared.notes():
+                log.warning("%s", note)
             with world.agree(lambda: _writer(world, prepared, directory, loop.blocks.largest_draws)) as writer:
                 setup_seconds = time.perf_counter() - started - engine.compile_seconds
                 statistics = loop.run(writer)

@@ -153,9 +153,11 @@ def _export(arguments: argparse.Namespace) -> None:
 def _exact(arguments: argparse.Namespace) -> None:
     from fedlangevin_mpi.config import read_config
     from fedlangevin_mpi.evaluate.exact_report import exact_report, print_exact_report
+    from fedlangevin_mpi.runtime.mixing import mixing_of
 
     config, _ = read_config(arguments.config, arguments.overrides)
-    report = exact_report(config)
+    matrices = mixing_of(config, config.clients).matrices if config.topologies and config.clients else []
+    report = exact_report(config, [matrix.toarray() for matrix in matrices])
     if arguments.json:
         print(json.dumps(report, indent=2))
     else:

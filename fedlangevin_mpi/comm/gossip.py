@@ -128,11 +128,7 @@ class GossipChannel:
 
     def _declare(self, exchange: str) -> None:
         if exchange == "neighbor":
-            try:
-                self._declare_neighbor()
-                problem = "" if self._delivers() else "it delivered old or wrong contents"
-            except (MPI.Exception, NotImplementedError) as e:
-                problem = str(e)
+            problem = self._problem_of_neighbor()
             if not problem:
                 return
             log.warning("the persistent neighbour exchange of this MPI cannot be used (%s): using sendrecv", problem)
@@ -140,6 +136,16 @@ class GossipChannel:
         self._declare_sendrecv()
         if not self._delivers():
             raise RuntimeError("persistent sends of this MPI delivered wrong contents")
+
+    def _problem_of_neighbor(self) -> str:
+        """Declare the neighbour collectives; return what is wrong with them on any rank, or nothing."""
+        problem = ""
+        try:
+            self._declare_neighbor()
+        except (MPI.Exception, NotImplementedError) as e:
+            problem = str(e) or type(e).__name__
+        problem = max(self._world.comm.allgather(problem))
+        return problem or ("" if self._delivers() else "it delivered old or wrong contents")
 
     def _declare_neighbor(self) -> None:
         """Make one request a mixing matrix on the graph of all of them; where a matrix has no edge it sends nothing."""

@@ -26,9 +26,12 @@ def run(config: RunConfig, *, comm: MPI.Intracomm | None = None, force: bool = F
     Raises:
         FedLangevinError: the same on every rank; any other exception ends the job where there are several ranks.
     """
+    from fedlangevin_mpi.comm.world import World
     from fedlangevin_mpi.runtime.run import run as run_on
 
-    return open_run(run_on(config, comm=comm, force=force))
+    directory = run_on(config, comm=comm, force=force)
+    with World(comm) as world:  # until all have opened it, none may go on to replace it
+        return world.agree(lambda: open_run(directory))
 
 
 def open_run(directory: Any) -> Run:

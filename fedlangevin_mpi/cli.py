@@ -18,7 +18,7 @@ from fedlangevin_mpi.errors import FedLangevinError
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its status: 0 done, 1 failed, 2 wrong config or command line."""
-    parsed = _parser().parse_args(arguments)
+    parsed = _parse(arguments)
     try:
         parsed.command(parsed)
         status = 0
@@ -31,6 +31,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         status = 0
     sys.stdout.flush()
     sys.exit(status)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    # argparse takes overrides that follow an option for strangers.
+    parser = _parser()
+    parsed, rest = parser.parse_known_args(arguments)
+    strange = [text for text in rest if text.startswith("-") or not hasattr(parsed, "overrides")]
+    if strange:
+        parser.error(f"unrecognized arguments: {' '.join(strange)}")
+    if rest:
+        parsed.overrides += rest
+    return parsed
 
 
 def _parser() -> argparse.ArgumentParser:

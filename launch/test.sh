@@ -5,7 +5,7 @@
 #   bash launch/test.sh -k fald -x      the same with options of pytest: here, the tests with such a name
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bash launch/setup.sh test torch parquet
+bash launch/setup.sh test torch parquet fastest_mixing
 export PATH=$PWD/.venv/bin:$PATH
 
 # With options, no test at all may be left (pytest's status 5); without, nothing but success will do.
@@ -20,6 +20,6 @@ timeout --foreground -k 10 1200 pytest --ignore=tests/mpi "$@" || none_selected 
 
 # --expect-ranks makes a test that was skipped without need a failure (tests/mpi/conftest.py).
 for ranks in 1 2 3 4; do
-  timeout --foreground -k 10 300 python -m fedlangevin_mpi.runtime.launcher $ranks \
+  timeout --foreground -k 10 600 python -m fedlangevin_mpi.runtime.launcher $ranks \
     python -m mpi4py -m pytest -p no:cacheprovider --with-mpi --expect-ranks=$ranks tests/mpi "$@" || none_selected $?
 done

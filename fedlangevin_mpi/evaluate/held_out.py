@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedlangevin_mpi.config import make_config
-from fedlangevin_mpi.data.standardize import Standardization
 from fedlangevin_mpi.errors import FedLangevinError
 from fedlangevin_mpi.evaluate.summary import Predictive, summarise
 from fedlangevin_mpi.models.base import Facts
@@ -47,8 +46,7 @@ def predictive_of(run: Run) -> Predictive | None:
     test = config.data.test_set(run.clients, config.seed)
     if test is None:
         return None
-    given = run.resolved.standardization
-    x = config.data.design_matrix(test.x, given and Standardization.model_validate(given.model_dump()))
+    x = config.data.design_matrix(test.x, run.resolved.standardization)
     facts = Facts(**run.resolved.facts)
     sample = config.model.predict(np.zeros((1, run.dim)), x[:1], facts)
     noise_scale: float | None = getattr(config.model, "noise_scale", None)

@@ -70,7 +70,7 @@ def _parameter_table(parameters: Mapping[str, list[Any]], rows: int | None) -> T
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("parameter", overflow="fold", min_width=12)
     for name in _FORMATS:
-        table.add_column(name.removesuffix("_mean"), justify="right", no_wrap=True)
+        table.add_column(name.removesuffix("_mean"), justify="right")
     for k, name in enumerate(parameters["name"][:rows]):
         table.add_row(escape(name), *(_number(parameters[column][k], form) for column, form in _FORMATS.items()))
     return table

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import logging
-import os
 import platform
 import shutil
 from collections.abc import Mapping
@@ -16,6 +15,8 @@ from typing import Any
 from fedlangevin_mpi.config import dump_config, to_yaml
 from fedlangevin_mpi.errors import ConfigError, StoreError
 from fedlangevin_mpi.runtime.prepare import Prepared
+from fedlangevin_mpi.store.atomic import replacing
+from fedlangevin_mpi.store.metadata import RUN_FILE, STATISTICS_FILE
 
 _PACKAGES = ("fedlangevin_mpi", "numpy", "numba", "h5py", "mpi4py", "pydantic")
 
@@ -32,7 +33,7 @@ def claim(directory: Path, force: bool) -> None:
         raise ConfigError(f"output.directory: {directory} is a file; allowed: a folder, made if it is not there")
     if not any(directory.iterdir()):
         return
-    if not (directory / "run.yaml").exists():
+    if not (directory / RUN_FILE).exists():
         raise ConfigError(f"output.directory: {directory} holds files that are no run; allowed: a new or empty folder")
     if not force:
         raise ConfigError(
@@ -57,12 +58,25 @@ def create(directory: Path, prepared: Prepared, source: str, facts: Mapping[str,
         if directory.exists():
             _clear(directory)
         (directory / "log").mkdir(parents=True, exist_ok=True)
-        (directory / "input.yaml").write_text(source, encoding="utf-8")
-        resolved = _resolved(prepared) | dict(facts)
-        values = dump_config(prepared.config) | {"resolved": resolved}
-        (directory / "run.yaml").write_text(to_yaml(json.loads(json.dumps(values))), encoding="utf-8")
     except OSError as e:
         raise StoreError(f"{directory}: cannot be written ({e})") from None
+    values = dump_config(prepared.config) | {"resolved": _resolved(prepared) | dict(facts)}
+    _write(directory / "input.yaml", source)
+    _write(directory / RUN_FILE, to_yaml(json.loads(json.dumps(values))))
+
+
+def write_statistics(directory: Path, statistics: Mapping[str, Any]) -> None:
+    """Write `statistics.json`, the mark of a run that came to its end.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    _write(directory / STATISTICS_FILE, json.dumps(statistics, indent=2) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def _clear(directory: Path) -> None:
@@ -90,21 +104,6 @@ def _resolved(prepared: Prepared) -> dict[str, Any]:
         "processor": platform.machine(),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-
-
-def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write a JSON file that is whole or not there.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        aside.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-        aside.replace(path)
-    except OSError as e:
-        aside.unlink(missing_ok=True)
-        raise StoreError(f"{path}: cannot be written ({e})") from None
 
 
 def start_logging(directory: Path, rank: int) -> logging.Handler:

@@ -28,8 +28,13 @@ _SAID_ALREADY = (
     "has exited due to process rank",
     "MPI_ABORT was invoked on rank",
 )
-# What it says now and then, of ranks that were gone before they heard of the end; harmless.
-_LOST_RANKS = ("PMIX ERROR: PMIX_ERR_UNREACH", "[warn] Epoll ")
+# Single lines that it adds: of ranks gone before they heard of the end (harmless, now and then), of what was left out.
+_AFTERTHOUGHTS = (
+    "PMIX ERROR: PMIX_ERR_UNREACH",
+    "[warn] Epoll ",
+    "sent help message help-mpi-api.txt / mpi-abort",
+    '"orte_base_help_aggregate" to 0',
+)
 
 
 def mpirun() -> str:
@@ -125,7 +130,7 @@ def without_epilogue(lines: Iterable[str]) -> Iterator[str]:
     lines = iter(lines)
     dropped = False
     for line in lines:
-        if any(said in line for said in _LOST_RANKS) or (dropped and not line.strip(" \0\n")):
+        if any(said in line for said in _AFTERTHOUGHTS) or (dropped and not line.strip(" \0\n")):
             continue
         dropped = False
         if not line.startswith(_RULE):

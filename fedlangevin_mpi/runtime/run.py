@@ -76,7 +76,7 @@ def _finish(directory: Path, statistics: dict[str, Any]) -> None:
     from fedlangevin_mpi.evaluate.summary import write_summary
     from fedlangevin_mpi.store.reader import open_run
 
-    folder.write_json(directory / "statistics.json", statistics)
+    folder.write_statistics(directory, statistics)
     write_summary(directory, summary_of(open_run(directory)))
 
 
@@ -93,7 +93,7 @@ def _writer(world: World, prepared: Prepared, directory: Path, draws_a_block: in
         capacity_per_block=draws_a_block,
         algorithm=config.algorithm.name,
         seed=config.seed,
-        coins=config.coins,
+        coins="none" if config.algorithm.communicates == "never" else config.coins,
     )
 
 

@@ -17,7 +17,7 @@ from fedlangevin_mpi.store.segments import Segment
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _READ_BYTES = 16 << 20
-_LONG_PIECE = 1024
+_LONG_PIECE = 1024  # bytes that lie together
 
 
 class Draws:
@@ -71,7 +71,7 @@ class Draws:
 
     def _read(self, draws: range, chains: range, dims: range) -> Array:
         out = np.empty((len(draws), len(chains), len(dims)), self.dtype)
-        # A cached chunk is read whole, which pays unless few long pieces of it are wanted.
+        # A cached chunk is read whole, which pays unless long pieces of it are wanted.
         cache = {"rdcc_nbytes": 0} if len(dims) * self.dtype.itemsize >= _LONG_PIECE else {}
         offset = 0
         for count, spans in self._segments:

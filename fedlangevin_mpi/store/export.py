@@ -74,27 +74,36 @@ def export(run: Run, path: str | Path, client: int | None = None) -> None:
     """
     if not run.draws:
         raise StoreError(f"{run.directory}: has no draws to export yet")
-    draws, attributes = run.view(client), _attributes(run, client)
-    with replacing(Path(path)) as partial, h5netcdf.File(partial, "w") as file:
-        groups = {name: file.create_group(name) for name in attributes}
-        for name, group in groups.items():
-            group.attrs.update(attributes[name])
-        posterior, stats = groups["posterior"], groups["sample_stats"]
-        for group in (posterior, stats):
-            _coordinate(group, "chain", np.arange(run.chains))
-            _coordinate(group, "draw", np.arange(run.draws))
-        for name, values in _coordinates(run).items():
-            _coordinate(posterior, name, values)
+    draws = run.view(client)
+    room = run.draws * run.chains * (run.dim * draws.dtype.itemsize + 8)
+    # No lock: some file systems have none, and nobody else knows the file yet.
+    with replacing(Path(path), room) as partial, h5netcdf.File(partial, "w", locking=False) as file:
+        groups = _create_groups(file, run, _attributes(run, client))
         for name in run.resolved.parameters:
-            posterior.create_variable(name, _dims(run, name), draws.dtype)
+            groups["posterior"].create_variable(name, _dims(run, name), draws.dtype)
         for first, block in draws.blocks(_BLOCK_BYTES):
             for name, values in run.resolved.named(block).items():
-                posterior[name][:, first : first + len(block)] = values
-        iteration, iterations = stats.create_variable("iteration", ("chain", "draw"), np.int64), run.iterations
+                groups["posterior"][name][:, first : first + len(block)] = values
+        iteration = groups["sample_stats"].create_variable("iteration", ("chain", "draw"), np.int64)
+        iterations = run.iterations
         for chain in range(run.chains):
             iteration[chain] = iterations
         for name, value in run.resolved.facts.items():
             groups["observed_data"].create_variable(name, (), data=np.int64(value))
+
+
+def _create_groups(file: Any, run: Run, attributes: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Create the groups with their attributes and coordinates."""
+    groups = {}
+    for name, values in attributes.items():
+        groups[name] = file.create_group(name)
+        groups[name].attrs.update(values)
+    for name in ("posterior", "sample_stats"):
+        _coordinate(groups[name], "chain", np.arange(run.chains))
+        _coordinate(groups[name], "draw", np.arange(run.draws))
+    for name, labels in _coordinates(run).items():
+        _coordinate(groups["posterior"], name, labels)
+    return groups
 
 
 def _dims(run: Run, parameter: str) -> tuple[str, ...]:

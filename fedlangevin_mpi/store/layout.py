@@ -27,6 +27,7 @@ SERVER = -1
 
 _RANK_FILE = re.compile(r"rank-(\d{5})(?:\.s(\d{2,}))?\.h5")
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_SMALLEST = 2048  # the block in which HDF5 begins to put its own records
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}
 
 
@@ -84,12 +85,14 @@ def _left_open(path: Path) -> bool:
     with all of them.
 
     Raises:
-        OSError: it is no HDF5 file.
+        OSError: it is no HDF5 file, or next to nothing is left of it.
     """
     with path.open("rb") as file:
         superblock = file.read(36)
         size = os.fstat(file.fileno()).st_size
-    if not superblock.startswith(_SIGNATURE) or len(superblock) < 36:
+    if not superblock.startswith(_SIGNATURE):
         raise OSError("it is not an HDF5 file")
+    if size < _SMALLEST:
+        raise OSError(f"it was cut: {size} bytes are left")
     being_written, end = superblock[11] != 0, int.from_bytes(superblock[28:36], "little")
     return being_written or size < end

@@ -92,7 +92,7 @@ class Resolved(BaseModel):
         axes: list[Sequence[str] | Sequence[int]] = [range(n) for n in shape]
         labels = self.coordinates.get(parameter)
         if labels is not None and len(labels) in shape:
-            axes[0] = labels
+            axes[shape.index(len(labels))] = labels
         return axes
 
     def labels(self) -> list[str]:
@@ -155,7 +155,7 @@ class Statistics(BaseModel):
     communication: Communication
 
 
-File = TypeVar("File", bound=BaseModel)
+Content = TypeVar("Content", bound=BaseModel)
 
 
 def read_run_file(directory: Path) -> tuple[dict[str, Any], Resolved]:
@@ -193,7 +193,7 @@ def read_statistics(directory: Path) -> Statistics | None:
     return _checked(Statistics, content, path)
 
 
-def _checked(kind: type[File], content: Mapping[str, Any], path: Path) -> File:
+def _checked(kind: type[Content], content: Mapping[str, Any], path: Path) -> Content:
     try:
         return kind.model_validate(content)
     except ValidationError as error:

@@ -138,9 +138,8 @@ def _header(path: Path, segment: int, rank: int) -> Header:
         if attributes["format_version"] > layout.FORMAT_VERSION:
             problem = f"has format version {attributes['format_version']}; allowed: up to {layout.FORMAT_VERSION}"
             raise StoreError(f"{path}: {problem}")
-        position, committed = file[layout.POSITION], int(file[layout.COMMITTED][()])
-        if committed > 0:
-            _check_size(path, committed, position, file[layout.ITERATION])
+        committed = _committed(path, file)
+        position = file[layout.POSITION]
         return Header(
             path,
             segment,
@@ -157,18 +156,24 @@ def _header(path: Path, segment: int, rank: int) -> Header:
         )
 
 
-def _check_size(path: Path, committed: int, *growing: h5py.Dataset) -> None:
-    """Refuse a file that was cut, as by a copy that stopped: HDF5 would read zeros in place of the draws.
+def _committed(path: Path, file: h5py.File) -> int:
+    """Return how many draws are whole.
 
     Raises:
-        StoreError: it is shorter than its committed draws.
+        StoreError: the file is shorter than they are, as after a copy that stopped: HDF5 would read zeros.
     """
+    count = file[layout.COMMITTED]
+    committed = int(count[()])
+    # What is asked for after the count was read is as new as it, or newer.
     size = path.stat().st_size
+    ends = [count.id.get_offset() + count.nbytes]
+    growing = [file[layout.POSITION], file[layout.ITERATION]] if committed else []
     rows = [math.prod(dataset.shape[1:]) * dataset.dtype.itemsize for dataset in growing]
-    ends = [committed * sum(rows)]
-    if size >= ends[0]:  # else the index of the chunks may be cut off too
+    ends.append(committed * sum(rows))
+    if size >= max(ends):  # else the index of the chunks may be cut off too, and HDF5 wait for it
         for dataset, row in zip(growing, rows, strict=True):
             last = dataset.id.get_chunk_info_by_coord((committed - 1, *(0 for _ in dataset.shape[1:])))
             ends.append(last.byte_offset + ((committed - 1) % dataset.chunks[0] + 1) * row)
     if size < max(ends):
         raise StoreError(f"{path}: was cut: {size} bytes are left of {max(ends)} or more")
+    return committed

@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike
 
 from fedlangevin_mpi.errors import StoreError
 from fedlangevin_mpi.store import layout
+from fedlangevin_mpi.store.atomic import replacing
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -100,17 +101,15 @@ class DrawWriter:
             "coins": coins,
             "chains": chains,
         }
-        with self._failing_as("created"):
+        if self.path.exists():
+            raise StoreError(f"{self.path}: is there already, and a run is never overwritten")
+        # The file gets its name when it is laid out: no reader, not even of a killed run, meets half of it.
+        with replacing(self.path) as partial, self._failing_as("created"):
             # Without a chunk cache, HDF5 writes exactly the rows it is given, at once and straight from the buffer;
             # with one it would copy them and write a partial chunk whole again at every flush.
-            # The file gets its name when it is laid out: no reader, not even of a killed run, meets half of it.
-            if self.path.exists():
-                raise FileExistsError("a run is never overwritten")
-            partial = self.path.with_name(f".{self.path.name}.partial")
             self._file = layout.open_file(partial, "w", rdcc_nbytes=0)
             self._open = True
             self._lay_out(clients, attributes)
-            partial.rename(self.path)
 
     def _lay_out(self, clients: Sequence[int], attributes: dict[str, str | int]) -> None:
         self._file.attrs.update(attributes)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -223,24 +224,47 @@ def test_what_cannot_be_read_is_named(make_run, message):
         open_run(directory)
 
 
-@pytest.mark.parametrize("left", [0.02, 0.5, 0.94])
-@pytest.mark.parametrize("killed", [False, True])
-def test_cut_file_is_named(tmp_path, write_run_file, left, killed):
-    """Both as a copy that stopped: of a file whose writer closed it, and of one whose writer did not."""
-    write_run_file(tmp_path, 4, 2, 3)
+@pytest.fixture
+def killed(tmp_path, write_run_file) -> Path:
+    """A run whose writer was killed, or is at work: nobody closed the file. One level up lies the same one, closed."""
+    directory = tmp_path / "killed"
+    directory.mkdir()
+    write_run_file(directory, 4, 2, 3)
     shape = {"clients": [0, 1, 2, 3], "chains": 2, "dim": 3, "dtype": "float64", "capacity_per_block": 20_000}
     with DrawWriter(tmp_path, rank=0, ranks=1, algorithm="fald", seed=1, coins="shared", **shape) as writer:
         writer.buffer[:20_000] = 1
         writer.commit(20_000, range(20_000))
         writer.flush()
-        content = writer.path.read_bytes()
-    if not killed:
-        content = writer.path.read_bytes()
-    writer.path.write_bytes(content)
-    assert open_run(tmp_path).draws == 20_000
-    writer.path.write_bytes(content[: int(left * len(content))])
-    with pytest.raises(StoreError, match=r"rank-00000\.h5: .*(cut|truncated)"):
-        open_run(tmp_path)
+        shutil.copy(writer.path, directory)
+    return directory
+
+
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+@pytest.mark.parametrize("left", [20, 1000, 3000, 6000, 20_000, 2_000_000, 4_200_000])
+@pytest.mark.parametrize("closed", [False, True])
+def test_cut_file_is_named(killed, left, closed):
+    path = (killed.parent if closed else killed) / "rank-00000.h5"
+    content = path.read_bytes()[:left]
+    (killed / "rank-00000.h5").write_bytes(content)
+    with pytest.raises(StoreError, match=r"rank-00000\.h5: .*(was cut|bad global heap)"):
+        open_run(killed)
+
+
+def test_file_of_a_killed_run_may_end_with_its_last_draw(killed):
+    path = killed / "rank-00000.h5"
+    with h5py.File(path, swmr=True) as file:
+        chunk = file["draws/iteration"].id.get_chunk_info(2)  # written last, of 8192 iterations each
+        end = chunk.byte_offset + (20_000 - 2 * 8192) * 8
+    cut(path, end)
+    run = open_run(killed)
+    assert (run.average()[:] == 1).all()
+    np.testing.assert_array_equal(run.iterations, np.arange(20_000))
+    cut(path, end - 1)
+    with pytest.raises(StoreError, match=r"rank-00000\.h5: was cut"):
+        open_run(killed)
 
 
 def test_shapes_must_fill_the_dimension(make_run):

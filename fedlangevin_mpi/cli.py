@@ -74,8 +74,14 @@ def _parser() -> argparse.ArgumentParser:
     exact.add_argument("overrides", nargs="*", metavar="key=value")
     exact.add_argument("--json", action="store_true", help="as JSON")
 
+    topology = _command(commands, "topology", _topology, "what a topology file makes: a graph and its mixing matrix")
+    topology.add_argument("action", choices=("show", "check"), help="show all of it, or check it in one line")
+    topology.add_argument("file", type=Path, metavar="FILE", help="a YAML file, as in topologies/")
+    topology.add_argument("--clients", type=_positive, metavar="N", help="how many; not for a fixed number of nodes")
+    topology.add_argument("--picture", type=Path, metavar="FILE", help="with show: draw the graph, .png or .svg")
+
     listing = _command(commands, "list", _list, "what can be named in a config")
-    listing.add_argument("kind", choices=("algorithms", "models", "data"))
+    listing.add_argument("kind", choices=("algorithms", "models", "data", "topologies"))
     _command(commands, "schema", _schema, "the JSON schema of the config")
     return parser
 
@@ -159,30 +165,47 @@ def _export(arguments: argparse.Namespace) -> None:
 def _exact(arguments: argparse.Namespace) -> None:
     from fedlangevin_mpi.config import read_config
     from fedlangevin_mpi.evaluate.exact_report import exact_report, print_exact_report
+    from fedlangevin_mpi.runtime.mixing import mixing_of
 
     config, _ = read_config(arguments.config, arguments.overrides)
-    report = exact_report(config)
+    matrices = mixing_of(config, config.clients).matrices if config.topologies and config.clients else []
+    report = exact_report(config, [matrix.toarray() for matrix in matrices])
     if arguments.json:
         print(json.dumps(report, indent=2))
     else:
         print_exact_report(report)
 
 
+def _topology(arguments: argparse.Namespace) -> None:
+    from fedlangevin_mpi.topology import read_topology
+    from fedlangevin_mpi.topology.show import check_file, show
+
+    if arguments.action == "show":
+        show(read_topology(arguments.file), arguments.clients, arguments.picture)
+    else:
+        check_file(arguments.file, arguments.clients)
+
+
 def _list(arguments: argparse.Namespace) -> None:
     from fedlangevin_mpi.algorithms import algorithms
     from fedlangevin_mpi.data import partitions, sources
     from fedlangevin_mpi.models import models
+    from fedlangevin_mpi.topology import topologies, weight_rules
 
     kinds: dict[str, dict[str, Any]] = {
         "algorithms": dict(algorithms()),
         "models": dict(models()),
         "data": dict(sources()),
+        "topologies": dict(topologies()),
     }
     for name, choice in kinds[arguments.kind].items():
         print(f"{name:24} {choice.summary}")
     if arguments.kind == "data":
         for name, partition in partitions().items():
             print(f"partition {name:14} {partition.summary}")
+    if arguments.kind == "topologies":
+        for name, rule in weight_rules().items():
+            print(f"weights {name:16} {rule.summary}")
 
 
 def _schema(arguments: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedlangevin_mpi.algorithms import algorithms
+from fedlangevin_mpi.algorithms.gossiping import Gossiping
 from fedlangevin_mpi.data import sources
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.models import models
@@ -87,6 +88,10 @@ class RunConfig(_Section):
     algorithm: AlgorithmChoice
     model: ModelChoice
     data: SourceChoice
+    topology: Annotated[
+        str | tuple[str, ...] | None,
+        Field(description="of algorithms that gossip: the file of the clients' graph, or several that take turns"),
+    ] = None
     output: Output = Output()
 
     @model_validator(mode="after")
@@ -98,9 +103,30 @@ class RunConfig(_Section):
                 f"algorithm.batch_size: found {self.algorithm.batch_size}; allowed: absent, "
                 f"since model {self.model.name} has no rows to draw from"
             )
+        self._check_topology()
         if self.device == "cuda":
             raise ValueError(f"device: found 'cuda'; allowed: cpu for model {self.model.name}")
         return self
+
+    def _check_topology(self) -> None:
+        algorithm = self.algorithm
+        if not isinstance(algorithm, Gossiping):
+            if self.topologies:
+                raise ValueError(
+                    f"topology: found {self.topology!r}; allowed: absent, since {algorithm.name} does not gossip"
+                )
+            return
+        if not self.topologies:
+            raise ValueError(f"topology: missing; allowed: a topology file, since {algorithm.name} gossips")
+        if len(self.topologies) > 1 and algorithm.schedule in ("pairwise", "one_peer_exponential"):
+            raise ValueError(
+                f"topology: found {len(self.topologies)} files; allowed: one for schedule {algorithm.schedule}"
+            )
+
+    @property
+    def topologies(self) -> tuple[str, ...]:
+        """The topology files, none where the algorithm does not gossip."""
+        return (self.topology,) if isinstance(self.topology, str) else self.topology or ()
 
     @property
     def draws(self) -> int:

@@ -1,6 +1,6 @@
 """The two words that kernels speak: `gradient` and `exchange`, chosen by the type of a model's data and of a channel.
 
-A kernel says `gradient(theta, data, batch, k)` and `exchange(theta, channel, weights, chains)`. Called from Python,
+A kernel says `gradient(theta, data, batch, k)` and `exchange(theta, channel, weights[, chains])`. Called from Python,
 the words look up the interpreted implementation that `define` registered; `runtime.compiled` gives Numba the compiled
 one for the same types, so one kernel text serves both engines.
 """
@@ -85,13 +85,15 @@ def gradient(theta: Array, data: Any, batch: Any, k: int) -> Array:
     return result
 
 
-def exchange(theta: Array, channel: Any, weights: Array, chains: Array) -> None:
+def exchange(theta: Array, channel: Any, weights: Any, chains: Array | None = None) -> None:
     """Replace `theta` by what the channel's exchange makes of it, in place.
 
     Args:
         theta: `(clients_here, chains, dim)`.
         channel: where it goes.
-        weights: `(clients_here,)` weight of each client here in an average.
-        chains: `(chains,)` bool, the chains that take the result; the others keep their values.
+        weights: of an average, `(clients_here,)` the weight of each client here; of gossip, the number of the mixing
+            matrix.
+        chains: of an average, `(chains,)` bool, the chains that take the result, while the others keep their values;
+            gossip is of all chains.
     """
     _interpret(exchange, type(channel))(theta, channel, weights, chains)

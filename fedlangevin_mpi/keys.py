@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     COMMUNICATION = 7
     REFERENCE = 8
     PARTICIPATION = 9
+    SCHEDULE = 10
 
 
 def generator(seed: int, purpose: Purpose, client: int = 0, block: int = 0) -> np.random.Generator:

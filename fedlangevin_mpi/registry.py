@@ -1,4 +1,4 @@
-"""What a config can name: every class whose field `name` is a `Literal`, found where it is written.
+"""What a config can name: every class whose field `name` (or another key) is a `Literal`, found where it is written.
 
 So a new algorithm, model, data source, partition or topology is one class; nothing else has to list it.
 """

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,7 +33,12 @@ def config(tmp_path):
     return str(tmp_path / "config.yaml")
 
 
-@pytest.mark.parametrize("command", [["--help"], ["list", "models"], ["schema"]])
+RING = str(Path(__file__).parents[1] / "topologies" / "ring.yaml")
+
+
+@pytest.mark.parametrize(
+    "command", [["--help"], ["list", "models"], ["schema"], ["topology", "show", RING, "--clients", "5"]]
+)
 def test_these_start_no_mpi(command):
     program = f"""
 import sys
@@ -50,9 +56,10 @@ assert "torch" not in sys.modules
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("algorithms", ["fald", "fed_avg", "sgld", "vr_fald"]),
+        ("algorithms", ["de_sghmc", "de_sgld", "dgd", "extra_sgld", "fald", "fed_avg", "gradient_tracking", "sgld"]),
         ("models", ["custom", "gaussian", "linear_regression", "logistic_regression", "softmax_regression"]),
         ("data", ["breast_cancer", "files", "titanic", "partition dirichlet"]),
+        ("topologies", ["ring", "star", "edges", "weights metropolis"]),
     ],
 )
 def test_list_names_what_a_config_can_name(capsys, kind, names):
@@ -84,6 +91,23 @@ def test_a_run_its_summary_and_its_export(config, tmp_path, capsys):
     assert (tmp_path / "run.nc").stat().st_size > 0
 
 
+def test_a_run_that_gossips_says_how_far_from_consensus_it_was(config, tmp_path, capsys):
+    gossip = ["algorithm={name: de_sgld, step_size: 0.05}", f"topology={RING}"]
+    assert outcome("run", config, *gossip, "thin=3") == 0
+    assert "consensus     clients are" in capsys.readouterr().out
+    consensus = json.loads((tmp_path / "run" / "summary.json").read_text())["consensus"]
+    assert consensus["iteration"] == list(range(2, 300, 3))
+    assert min(consensus["distance"]) > 0
+
+
+def test_topology_check_tells_right_from_wrong(tmp_path, capsys):
+    assert outcome("topology", "check", RING, "--clients", "5") == 0
+    assert "ring.yaml: correct: ring of 5 clients" in capsys.readouterr().out
+    (tmp_path / "wrong.yaml").write_text("kind: rung")
+    assert outcome("topology", "check", str(tmp_path / "wrong.yaml"), "--clients", "5") == 2
+    assert "did you mean ring?" in capsys.readouterr().err
+
+
 def test_overrides_and_options_come_in_any_order(config, tmp_path):
     assert outcome("run", config, "chains=1", "--output", str(tmp_path / "other"), "iterations=50") == 0
     text = (tmp_path / "other" / "run.yaml").read_text()
@@ -113,8 +137,11 @@ def test_exact_tells_the_law(config, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["model={name: linear_regression}"], "model.name: found 'linear_regression'; allowed: gaussian"),
-        (["algorithm={name: fed_avg, step_size: 1}"], "algorithm.name: found 'fed_avg'; allowed: fald, sgld, vr_fald"),
+        (
+            ["model={name: logistic_regression}", "data={name: breast_cancer}"],
+            "model.name: found 'logistic_regression'; allowed: gaussian, linear_regression",
+        ),
+        (["algorithm={name: fed_avg, step_size: 1}"], "algorithm.name: found 'fed_avg'; allowed: sgld, fald, vr_fald"),
         (["algorithm.step_size=1e3"], "unstable"),
         (["algorithm.step_size={name: polynomial, initial: 0.1}"], "algorithm.step_size: found a decaying schedule"),
         (["clients=null"], "clients: missing"),

@@ -50,7 +50,7 @@ def test_a_dumped_config_is_read_back_equal():
             "algorithm.communication_probability=1.5",
             "communication_probability: found 1.5; allowed: less than or equal",
         ),
-        ("algorithm.name=fold", "algorithm.name: found 'fold'; allowed: 'fald', "),
+        ("algorithm.name=fold", "algorithm.name: found 'fold'; allowed: 'de_sghmc', "),
         ("model={}", "model.name: missing; allowed: custom, gaussian, "),
         ("model.prior_scale=0", "model.prior_scale: found 0; allowed: greater than 0"),
         ("warmup=101", r"warmup: found 101; allowed: at most iterations \(100\)"),
@@ -66,6 +66,37 @@ def test_a_dumped_config_is_read_back_equal():
 def test_a_wrong_value_is_refused_with_key_found_and_allowed(override, message):
     with pytest.raises(ConfigError, match=message):
         parse_config(BASE, [override])
+
+
+GOSSIP = ["algorithm={name: de_sgld, step_size: 1e-3}", "topology=topologies/ring.yaml"]
+
+
+@pytest.mark.parametrize("topology", ["ring.yaml", "[ring.yaml, star.yaml]"])
+def test_gossip_takes_one_topology_or_several(topology):
+    config = parse_config(BASE, [GOSSIP[0], f"topology={topology}"])
+    assert config.topologies == tuple(topology.strip("[]").split(", "))
+    assert parse_config(to_yaml(dump_config(config))) == config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (GOSSIP[:1], "topology: missing; allowed: a topology file, since de_sgld gossips"),
+        (GOSSIP[1:], "topology: found 'topologies/ring.yaml'; allowed: absent, since fald does not gossip"),
+        ([*GOSSIP, "topology=3"], "topology: found 3; allowed: string or array"),
+        ([*GOSSIP, "topology=[]"], "topology: missing; allowed: a topology file"),
+        (
+            [*GOSSIP, "topology=[a.yaml, b.yaml]", "algorithm.schedule=pairwise"],
+            "topology: found 2 files; allowed: one for schedule pairwise",
+        ),
+        ([*GOSSIP, "algorithm.schedule=gossip"], "algorithm.schedule: found 'gossip'; allowed: 'cyclic', 'random', "),
+        ([*GOSSIP, "algorithm.exchange=mail"], "algorithm.exchange: found 'mail'; allowed: 'neighbor' or 'sendrecv'"),
+        ([*GOSSIP, "algorithm.communication_interval=0"], "algorithm.communication_interval: found 0; allowed: gr"),
+    ],
+)
+def test_a_topology_and_an_algorithm_must_fit(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_config(BASE, overrides)
 
 
 def test_two_clocks_are_refused():

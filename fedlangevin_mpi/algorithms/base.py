@@ -25,6 +25,8 @@ class Streams(Protocol):
     total: int
     chains: int
     dtype: np.dtype[Any]
+    mixings: int
+    """Mixing matrices that gossip can use; 0 without a topology."""
 
     def noise(self) -> Array:
         """Return private standard normals `(T, C, K, dim)`."""
@@ -41,32 +43,42 @@ class Streams(Protocol):
     def participants(self, size: int) -> Array:
         """Return uniformly random subsets of `size` of all clients, `(T, total)` bool."""
 
+    def scheduled(self, choices: int) -> Array:
+        """Return uniformly random numbers below `choices`, `(T,)`, that all clients and chains share."""
+
 
 class Traffic(NamedTuple):
     """What a block's exchanges carry, as the papers count it: what leaves a client.
 
     Attributes:
         exchanges: `(T,)` exchanges of every iteration.
-        positions: `(T,)` vectors of length `dim` that a sending client sends in it, over all exchanges and chains.
-        senders: clients that send in an exchange; None: all.
+        positions: `(T,)` vectors of length `dim` in a sender's messages of it, over all exchanges and chains; None: one
+            a chain in every exchange.
+        senders: clients that send in an exchange; None: all, or every client to each of its neighbours.
+        mixing: `(T,)` of gossip, the number of the mixing matrix whose edges the exchanges of an iteration use.
     """
 
     exchanges: Array
-    positions: Array
-    senders: int | None
+    positions: Array | None
+    senders: int | None = None
+    mixing: Array | None = None
+
+
+Communicates = Literal["average", "gossip", "never"]
+"""What an algorithm's `exchange` is: a mean over all clients, weighted sums over neighbours, or nothing."""
 
 
 class Algorithm(BaseModel):
     """A sampler. A subclass in a file of its own is one choice of `algorithm.name`.
 
-    A subclass gives its hyperparameters as fields, `kernel` (and `begin`, where the state needs an exchange before
-    iteration 0), `state` and `draws`. The kernel is called as
+    A subclass gives its hyperparameters as fields, `kernel` (and `begin`, where the state needs a gradient or an
+    exchange before iteration 0), `state` and `draws`. The kernel is called as
     `kernel(theta, state, draws, data, batch, channel, trace, slot, start, stop)`; it draws nothing, opens nothing
     and knows no rank:
 
     - `theta (clients_here, chains, dim)` is updated in place, and so are the arrays of `state`;
     - `draws` is what `draws` returned for the block, indexed by the iteration's place `k` in the block;
-    - `gradient(theta, data, batch, k)` and `exchange(theta, channel, weights, chains)` are its two words;
+    - `gradient(theta, data, batch, k)` and `exchange(theta, channel, weights[, chains])` are its two words;
     - after iteration `k` the position is kept by `trace[slot[k]] = theta` where `slot[k] >= 0`;
     - it runs the iterations `start <= k < stop` of the block.
     """
@@ -80,7 +92,7 @@ class Algorithm(BaseModel):
     begin: ClassVar[Callable[..., None] | None] = None
     """Called once before iteration 0 as `begin(theta, state, draws, data, channel)`."""
 
-    communicates: ClassVar[Literal["average", "never"]] = "average"
+    communicates: ClassVar[Communicates] = "average"
     gradients_per_iteration: ClassVar[int] = 1
     """Evaluations of a client's (minibatch) gradient in an iteration."""
 

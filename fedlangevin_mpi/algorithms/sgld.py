@@ -11,7 +11,15 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from fedlangevin_mpi.algorithms.base import Algorithm, Array, Streams, Temperature, Traffic, langevin_steps
+from fedlangevin_mpi.algorithms.base import (
+    Algorithm,
+    Array,
+    Communicates,
+    Streams,
+    Temperature,
+    Traffic,
+    langevin_steps,
+)
 from fedlangevin_mpi.generic import gradient
 
 
@@ -53,7 +61,7 @@ class Sgld(Algorithm):
 
     summary: ClassVar[str] = "stochastic gradient Langevin dynamics on one client, the centralised baseline"
     kernel: ClassVar[Any] = staticmethod(sgld)
-    communicates: ClassVar[Literal["average", "never"]] = "never"
+    communicates: ClassVar[Communicates] = "never"
 
     name: Literal["sgld"] = "sgld"
     temperature: Temperature = 1.0

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from fedlangevin_mpi.comm.host import on_host, put
 from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.generic import define, exchange
 
@@ -155,41 +156,17 @@ class AverageChannel:
             self._request = None
 
 
-def _on_host(theta: Any, buffer: Array) -> Array:
-    """Return `theta` as an array that shares its memory where it can: tensors may track gradients, or be strided."""
-    array: Array = theta if isinstance(theta, np.ndarray) else _tensor_on_host(theta, buffer)
-    if array.dtype != buffer.dtype:
-        raise TypeError(f"positions of {array.dtype} were given to a channel of {buffer.dtype}; allowed: the same")
-    return array
-
-
-def _tensor_on_host(theta: Any, buffer: Array) -> Array:
-    expected = f"torch.{buffer.dtype}"
-    if str(theta.dtype) != expected:
-        raise TypeError(f"a tensor of {theta.dtype} was given to a channel of {expected}; allowed: the same")
-    array: Array = theta.detach().cpu().numpy()
-    return array
-
-
-def _take(theta: Any, average: Array, chains: Array) -> None:
-    if isinstance(theta, np.ndarray):
-        theta[:, chains] = average[chains]
-    else:
-        values = theta.detach()  # shares memory, so a leaf that requires gradients may be written
-        values[:, chains] = values.new_tensor(average[chains])
-
-
 def _interpreted_one_rank(theta: Any, channel: OneRank, weights: Array, chains: Array) -> None:
-    channel.send[:] = (weights[:, None, None] * _on_host(theta, channel.send)).sum(0)
+    channel.send[:] = (weights[:, None, None] * on_host(theta, channel.send)).sum(0)
     channel.made[0] += 1
-    _take(theta, channel.send, chains)
+    put(theta, channel.send, chains)
 
 
 def _interpreted(theta: Any, channel: InterpretedAverage, weights: Array, chains: Array) -> None:
-    channel.send[:] = (weights[:, None, None] * _on_host(theta, channel.send)).sum(0)
+    channel.send[:] = (weights[:, None, None] * on_host(theta, channel.send)).sum(0)
     channel.reduce()
     channel.made[0] += 1
-    _take(theta, channel.receive, chains)
+    put(theta, channel.receive, chains)
 
 
 define(exchange, OneRank, interpreted=_interpreted_one_rank)

@@ -30,13 +30,13 @@ def _take(theta, average, chains):
                     theta[c, j, a] = average[j, a]
 
 
-def _here(theta, channel, weights, chains):
+def _here(theta, channel, weights, chains=None):
     _weighted_sum(theta, channel.send, weights)
     channel.made[0] += 1
     _take(theta, channel.send, chains)
 
 
-def _persistent(theta, channel, weights, chains):
+def _persistent(theta, channel, weights, chains=None):
     _weighted_sum(theta, channel.send, weights)
     if MPI_Start(channel.request) != 0 or MPI_Wait(channel.request, channel.status) != 0:
         raise RuntimeError("MPI failed in an average over the clients")
@@ -44,7 +44,7 @@ def _persistent(theta, channel, weights, chains):
     _take(theta, channel.receive, chains)
 
 
-def _blocking(theta, channel, weights, chains):
+def _blocking(theta, channel, weights, chains=None):
     _weighted_sum(theta, channel.send, weights)
     if (
         MPI_Allreduce(

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from fedlangevin_mpi.algorithms.base import Traffic
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass
@@ -12,17 +17,22 @@ class Ledger:
     """Counts of what left the clients.
 
     An exchange of an averaging algorithm is one message from every client that takes part, of `dim` numbers a chain;
-    what comes back is not counted. A round is an iteration with at least one exchange.
+    what comes back is not counted. An exchange of gossip is such a message on every directed edge of the clients'
+    graph. A round is an iteration with at least one exchange.
 
     Attributes:
         clients: all clients, b.
+        chains: of every client.
         vector_bytes: bytes of `dim` numbers.
+        edges: `(M,)` directed edges of every mixing matrix; None without gossip.
         rounds, messages, bytes: counted so far.
         exchanges: made so far by every rank.
     """
 
     clients: int
+    chains: int
     vector_bytes: int
+    edges: Array | None = None
     rounds: int = 0
     messages: int = 0
     bytes: int = 0
@@ -31,15 +41,24 @@ class Ledger:
     def count(self, traffic: Traffic, start: int, stop: int) -> None:
         """Add the iterations `start <= k < stop` of a block."""
         exchanges = traffic.exchanges[start:stop]
-        senders = self.clients if traffic.senders is None else traffic.senders
+        vectors = self.chains * exchanges if traffic.positions is None else traffic.positions[start:stop]
+        messages = self._messages(traffic, start, stop)
         self.rounds += int((exchanges > 0).sum())
         self.exchanges += int(exchanges.sum())
-        self.messages += senders * int(exchanges.sum())
-        self.bytes += senders * int(traffic.positions[start:stop].sum()) * self.vector_bytes
+        self.messages += int((messages * exchanges).sum())
+        self.bytes += int((messages * vectors).sum()) * self.vector_bytes
 
-    def count_begin(self, chains: int) -> None:
-        """Add the exchange that some algorithms make before iteration 0: a vector a chain from every client."""
-        self.rounds += 1
-        self.exchanges += 1
-        self.messages += self.clients
-        self.bytes += self.clients * chains * self.vector_bytes
+    def count_begin(self, exchanges: int) -> None:
+        """Add the exchanges that an algorithm makes before iteration 0: a vector a chain from every client in each."""
+        self.rounds += exchanges > 0
+        self.exchanges += exchanges
+        self.messages += exchanges * self.clients
+        self.bytes += exchanges * self.clients * self.chains * self.vector_bytes
+
+    def _messages(self, traffic: Traffic, start: int, stop: int) -> int | Array:
+        """Return the messages of one exchange, or of one exchange of each iteration."""
+        if traffic.mixing is None:
+            return self.clients if traffic.senders is None else traffic.senders
+        assert self.edges is not None
+        edges: Array = self.edges[traffic.mixing[start:stop]]  # -1 picks some edges, and 0 exchanges use none of them
+        return edges

@@ -4,7 +4,8 @@ With full gradients and a constant step every sampler is a linear random recursi
 branches are the outcomes of its coins. What a run estimates can so be compared with what it should, bias included.
 
 Means are `(b, d)` arrays, precisions `H_i` are `(b, d, d)`, symmetric. Laws are those of `(x_1, ..., x_b)`, one client
-behind the other: mean `(b d,)`, covariance `(b d, b d)`; `average` gives the law of the clients' mean.
+behind the other: mean `(b d,)`, covariance `(b d, b d)`; `average` gives the law of the clients' mean. The samplers
+that gossip are in `evaluate.exact_gossip`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from scipy.sparse.linalg import LinearOperator
 from fedlangevin_mpi.errors import FedLangevinError
 from fedlangevin_mpi.evaluate.recursion import Array, Branch, Law, cycle, mixture
 
-__all__ = ["Law", "average", "fald", "posterior", "sgld", "vr_fald"]
+__all__ = ["Law", "average", "checked", "fald", "marginal", "posterior", "sgld", "vr_fald"]
 
 Step = Callable[[Array, Array], Array]
 """The noiseless iteration: maps states `(n, k)`, a column each, and the clients' means `(b, d, 1)` to new states."""
@@ -30,7 +31,7 @@ def posterior(means: Array, precisions: Array, temperature: float = 1.0) -> Law:
     Raises:
         ValueError: the shapes do not fit.
     """
-    means, precisions = _checked(means, precisions)
+    means, precisions = checked(means, precisions)
     covariance = np.linalg.inv(precisions.sum(0))
     return Law(covariance @ (precisions @ means).sum(0)[:, 0], temperature * covariance)
 
@@ -48,7 +49,7 @@ def sgld(means: Array, precisions: Array, step_size: float, temperature: float =
         FedLangevinError: `gamma` is not below 2 over the largest eigenvalue of `P`.
     """
     target = posterior(means, precisions)
-    curvature, basis = np.linalg.eigh(_checked(means, precisions)[1].sum(0))
+    curvature, basis = np.linalg.eigh(checked(means, precisions)[1].sum(0))
     if step_size * curvature[-1] >= 2:
         raise FedLangevinError(f"step_size {step_size:g} is unstable; allowed: below {2 / curvature[-1]:.6g}")
     return Law(target.mean, (basis * (temperature / (curvature * (1 - step_size * curvature / 2)))) @ basis.T)
@@ -83,7 +84,7 @@ def fald(
         FedLangevinError: the recursion is unstable.
         ValueError: the shapes do not fit, both clocks are given, or `participants` is not in 1, ..., b.
     """
-    means, precisions = _checked(means, precisions)
+    means, precisions = checked(means, precisions)
     clients, d, _ = means.shape
     size = clients if participants is None else participants
     private = (1 - noise_correlation) * size / clients
@@ -135,7 +136,7 @@ def vr_fald(
         FedLangevinError: the recursion is unstable.
         ValueError: the shapes do not fit, or both clocks are given.
     """
-    means, precisions = _checked(means, precisions)
+    means, precisions = checked(means, precisions)
     clients, d, _ = means.shape
     everyone = np.full(clients, 1 / clients)
     noise = _client_noise(clients, step_size * temperature, noise_correlation / clients, 1 - noise_correlation)
@@ -167,8 +168,19 @@ def average(law: Law, clients: int) -> Law:
     return Law(law.mean.reshape(clients, -1).mean(0), blocks.mean((0, 2)))
 
 
-def _checked(means: Array, precisions: Array) -> tuple[Array, Array]:
-    """Return the means as columns, `(b, d, 1)`, and the precisions, both in float64."""
+def marginal(law: Law, client: int, clients: int) -> Law:
+    """Return the law of `x_client`, given that of `(x_1, ..., x_b)`."""
+    d = len(law.mean) // clients
+    here = slice(client * d, client * d + d)
+    return Law(law.mean[here], law.covariance[here, here])
+
+
+def checked(means: Array, precisions: Array) -> tuple[Array, Array]:
+    """Return the means as columns, `(b, d, 1)`, and the precisions, both in float64.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
     means, precisions = np.asarray(means, float), np.asarray(precisions, float)
     if means.ndim != 2 or precisions.shape != (*means.shape, means.shape[1]):
         raise ValueError(

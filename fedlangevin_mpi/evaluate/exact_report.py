@@ -1,9 +1,9 @@
-"""`fedlangevin exact`: posterior, stationary law and bias of a sampler on a config with Gaussian potentials."""
+"""`fedlangevin exact`: posterior, stationary law and bias of a sampler on a config with quadratic potentials."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from rich.console import Console
@@ -11,44 +11,62 @@ from rich.table import Table
 
 from fedlangevin_mpi.algorithms.averaging import Averaging
 from fedlangevin_mpi.algorithms.base import Algorithm
+from fedlangevin_mpi.algorithms.de_sghmc import DeSghmc
+from fedlangevin_mpi.algorithms.de_sgld import DeSgld
+from fedlangevin_mpi.algorithms.dgd import Dgd
+from fedlangevin_mpi.algorithms.extra_sgld import ExtraSgld
 from fedlangevin_mpi.algorithms.fald import Fald
+from fedlangevin_mpi.algorithms.gossiping import Gossiping
+from fedlangevin_mpi.algorithms.gradient_tracking import GradientTracking
 from fedlangevin_mpi.algorithms.sgld import Sgld
 from fedlangevin_mpi.algorithms.vr_fald import VrFald
 from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.errors import ConfigError
-from fedlangevin_mpi.evaluate import exact
+from fedlangevin_mpi.evaluate import exact, exact_gossip
+from fedlangevin_mpi.evaluate.distances import gaussian_w2
 from fedlangevin_mpi.evaluate.recursion import Law
-from fedlangevin_mpi.models.gaussian import Gaussian
+from fedlangevin_mpi.models.base import agree
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def exact_report(config: RunConfig) -> dict[str, Any]:
+_GOSSIPING: dict[type[Gossiping], Callable[..., Law]] = {
+    DeSgld: exact_gossip.de_sgld,
+    DeSghmc: exact_gossip.de_sghmc,
+    Dgd: exact_gossip.dgd,
+    ExtraSgld: exact_gossip.extra_sgld,
+    GradientTracking: exact_gossip.gradient_tracking,
+}
+
+
+def exact_report(config: RunConfig, mixing: Sequence[Array] = ()) -> dict[str, Any]:
     """Return the exact posterior, the sampler's law and its bias, for the average over clients and for each of them.
 
-    Reads the shards of all clients into this process.
+    Reads the shards of all clients into this process. `w2` is the distance of Gaussians with a law's moments and the
+    posterior's.
+
+    Args:
+        config: of the run.
+        mixing: the mixing matrices `(b, b)` of an algorithm that gossips.
 
     Raises:
-        ConfigError: the model is not `gaussian`, `clients` is absent, or no exact law is known.
+        ConfigError: the potentials are not quadratic, gradients are not full, `clients` is absent, or no exact law is
+            known.
         ShardError: a shard is unreadable.
         FedLangevinError: the recursion is unstable.
     """
-    if not isinstance(config.model, Gaussian):
-        raise ConfigError(f"model.name: found {config.model.name!r}; allowed: gaussian, the model with exact laws")
-    if config.clients is None:
-        raise ConfigError("clients: missing; allowed: their number, since no ranks tell it here")
-    shards = config.data.shards(range(config.clients), config.clients, config.seed)
-    for shard in shards:
-        config.model.facts(shard)
-    means = np.stack([shard.arrays["mean"] for shard in shards])
-    precisions = np.linalg.inv(np.stack([shard.arrays["covariance"] for shard in shards]))
-    law = stationary_law(config.algorithm)(means, precisions)
+    means, precisions = quadratic_potentials(config)
+    if config.algorithm.batch_size is not None:
+        found = config.algorithm.batch_size
+        raise ConfigError(f"algorithm.batch_size: found {found}; allowed: absent, since laws are of full gradients")
+    clients, dim = means.shape
+    law = stationary_law(config.algorithm, mixing)(means, precisions)
     target = exact.posterior(means, precisions, getattr(config.algorithm, "temperature", 1.0))
-    average, dim = exact.average(law, config.clients), means.shape[1]
-    of_clients = [_client(law, client, dim) for client in range(config.clients)]
+    average = exact.average(law, clients)
+    of_clients = [exact.marginal(law, client, clients) for client in range(clients)]
     return {
         "algorithm": config.algorithm.name,
-        "clients": config.clients,
+        "clients": clients,
         "dim": dim,
         "posterior": _plain(target),
         "average": _plain(average) | _bias(average, target),
@@ -56,21 +74,51 @@ def exact_report(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def stationary_law(algorithm: Algorithm) -> Callable[[Array, Array], Law]:
+def quadratic_potentials(config: RunConfig) -> tuple[Array, Array]:
+    """Return means `(b, d)` and precisions `(b, d, d)` of all clients' potentials.
+
+    Raises:
+        ConfigError: the potentials are not quadratic, or `clients` is absent.
+        ShardError: a shard is unreadable.
+    """
+    if config.clients is None:
+        raise ConfigError("clients: missing; allowed: their number, since no ranks tell it here")
+    clients = range(config.clients)
+    raw = config.data.shards(clients, config.clients, config.seed)
+    standardization = config.data.standardization(config.data.moments(raw))
+    shards = [config.data.prepared(shard, standardization) for shard in raw]
+    facts = agree({s.client: config.model.facts(s) for s in shards}, {s.client: s.origin for s in shards})
+    data = config.model.pack(shards, [1 / config.clients] * config.clients, facts, np.float64)
+    potentials = config.model.quadratic(data)
+    if potentials is None:
+        raise ConfigError(
+            f"model.name: found {config.model.name!r}; allowed: gaussian, linear_regression, the models with exact laws"
+        )
+    return potentials
+
+
+def stationary_law(algorithm: Algorithm, mixing: Sequence[Array] = ()) -> Callable[[Array, Array], Law]:
     """Return the function that gives an algorithm's exact law for means `(b, d)` and precisions `(b, d, d)`.
+
+    Args:
+        algorithm: with its hyperparameters.
+        mixing: the mixing matrices of one that gossips.
 
     Raises:
         ConfigError: no exact law is known for it, or for its step-size schedule.
     """
-    if not isinstance(algorithm, Fald | VrFald | Sgld):
+    if not isinstance(algorithm, Fald | VrFald | Sgld | Gossiping):
         raise ConfigError(
-            f"algorithm.name: found {algorithm.name!r}; allowed: fald, sgld, vr_fald, whose laws are known"
+            f"algorithm.name: found {algorithm.name!r}; allowed: sgld, fald, vr_fald and those that gossip, whose laws "
+            "are known"
         )
     step = (
         algorithm.step_size if isinstance(algorithm.step_size, float) else getattr(algorithm.step_size, "value", None)
     )
     if step is None:
         raise ConfigError("algorithm.step_size: found a decaying schedule; allowed: a constant, for a stationary law")
+    if isinstance(algorithm, Gossiping):
+        return _gossiping_law(algorithm, step, mixing)
     if isinstance(algorithm, Sgld):
         return lambda means, precisions: exact.sgld(means, precisions, step, algorithm.temperature)
     options: dict[str, Any] = _clock(algorithm) | {
@@ -84,16 +132,19 @@ def stationary_law(algorithm: Algorithm) -> Callable[[Array, Array], Law]:
     return lambda means, precisions: exact.fald(means, precisions, step, **options)
 
 
+def _gossiping_law(algorithm: Gossiping, step: float, mixing: Sequence[Array]) -> Callable[[Array, Array], Law]:
+    order: Literal["cyclic", "random"] = "random" if algorithm.schedule in ("random", "pairwise") else "cyclic"
+    gossip = exact_gossip.Gossip(mixing, order, algorithm.communication_interval)
+    options = {name: getattr(algorithm, name) for name in ("friction", "temperature") if hasattr(algorithm, name)}
+    law = _GOSSIPING[type(algorithm)]
+    return lambda means, precisions: law(means, precisions, gossip, step, **options)
+
+
 def _clock(algorithm: Averaging) -> dict[str, Any]:
     return {
         "communication_probability": algorithm.communication_probability,
         "communication_interval": algorithm.communication_interval,
     }
-
-
-def _client(law: Law, client: int, dim: int) -> Law:
-    here = slice(client * dim, (client + 1) * dim)
-    return Law(law.mean[here], law.covariance[here, here])
 
 
 def _plain(law: Law) -> dict[str, Any]:
@@ -104,6 +155,7 @@ def _bias(law: Law, target: Law) -> dict[str, Any]:
     return {
         "mean_bias": (law.mean - target.mean).tolist(),
         "sd_ratio": np.sqrt(np.diag(law.covariance) / np.diag(target.covariance)).tolist(),
+        "w2": gaussian_w2(law, target),
     }
 
 
@@ -125,4 +177,7 @@ def print_exact_report(report: dict[str, Any], most: int = 20) -> None:
         table.add_row(f"x[{i}]", *(f"{number:.5g}" for number in numbers))
     if report["dim"] > most:
         table.caption = f"and {report['dim'] - most} more coordinates: --json has all"
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    of_clients = np.mean([client["w2"] for client in report["per_client"]])
+    console.print(f"W2 to the posterior: {average['w2']:.4g} of the average, {of_clients:.4g} of a client (their mean)")

@@ -27,7 +27,7 @@ from fedlangevin_mpi.errors import FedLangevinError
 Array = np.ndarray[Any, np.dtype[Any]]
 
 DIRECT_LIMIT = 40
-"""States up to this dimension are solved directly (820 unknowns), larger ones by GMRES."""
+"""Laws of several branches: up to this dimension solved directly (820 unknowns), above by GMRES."""
 
 _TOLERANCE = 1e-10
 _RESTART = 20  # vectors of n^2 numbers that GMRES keeps: 0.7 GB for 100 clients in 20 dimensions
@@ -87,7 +87,8 @@ def stationary(branches: Sequence[Branch], slow: Array | None = None) -> Law:
 def cycle(phases: Sequence[Sequence[Branch]], slow: Array | None = None) -> list[Law]:
     """Return the periodically stationary laws of a recursion whose branches repeat in a cycle of phases.
 
-    Up to `DIRECT_LIMIT` dimensions the covariance is solved for directly, on its lower triangle; above by GMRES, which
+    Where every phase has one branch, the covariance solves a Lyapunov equation: a second at n = 400. Of several
+    branches it is solved for directly up to `DIRECT_LIMIT` dimensions, on its lower triangle; above by GMRES, which
     keeps some 25 matrices `(n, n)` and takes a minute at n = 2,000.
 
     Args:
@@ -104,7 +105,10 @@ def cycle(phases: Sequence[Sequence[Branch]], slow: Array | None = None) -> list
     """
     phases = [_possible(branches) for branches in phases]
     n = len(phases[0][0].shift)
-    solve = _direct_solver(phases) if n <= DIRECT_LIMIT else _krylov_solver(phases, slow)
+    if all(len(branches) == 1 for branches in phases):
+        solve = _lyapunov_solver(phases)
+    else:
+        solve = _direct_solver(phases) if n <= DIRECT_LIMIT else _krylov_solver(phases, slow)
     _check_stable(phases, solve)
     nothing = np.zeros((n, n))
     shift = _walk(phases, Law(np.zeros(n), nothing))[-1].mean
@@ -113,6 +117,25 @@ def cycle(phases: Sequence[Sequence[Branch]], slow: Array | None = None) -> list
     if covariance is None:
         raise FedLangevinError(f"the stationary covariance of dimension {n} did not converge; a larger step size helps")
     return _walk(phases, Law(mean, covariance))
+
+
+def restricted(branch: Branch, basis: Array) -> Branch:
+    """Return the recursion of the coordinates `u` of states `s = B u` that every iteration leaves in the span of `B`.
+
+    A state with a conserved quantity has no stationary law (its transition has an eigenvalue 1), but the states that
+    share the quantity's initial value, here zero, may have one: solve for that, and `lifted` gives the law of `s`.
+
+    Args:
+        branch: maps the span of the basis into itself, shift and noise included.
+        basis: `B (n, k)`, orthonormal columns.
+    """
+    transition = basis.T @ (branch.transition @ basis)
+    return Branch(branch.probability, transition, basis.T @ branch.shift, basis.T @ branch.noise @ basis)
+
+
+def lifted(law: Law, basis: Array) -> Law:
+    """Return the law of `s = B u`, given that of `u`."""
+    return Law(basis @ law.mean, basis @ law.covariance @ basis.T)
 
 
 Solver = Callable[[Array, float], Array | None]
@@ -181,6 +204,19 @@ def _spectral_radius(phases: Sequence[Sequence[Branch]]) -> float:
         size = float(np.trace(x))
         x /= size
     return size
+
+
+def _lyapunov_solver(phases: Sequence[Sequence[Branch]]) -> Solver:
+    transition = _mean_map(phases, np.eye(len(phases[0][0].shift)))
+    stable = np.abs(np.linalg.eigvals(transition)).max() < 1
+
+    def solve(right: Array, tolerance: float) -> Array | None:
+        if not stable:
+            return None
+        v = solve_discrete_lyapunov(transition, right)
+        return np.asarray(v + v.T) / 2
+
+    return solve
 
 
 def _direct_solver(phases: Sequence[Sequence[Branch]]) -> Solver:

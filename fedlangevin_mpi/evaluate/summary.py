@@ -25,6 +25,9 @@ SUMMARY_FILE = "summary.json"
 DIAGNOSED = 1000
 """Of how many parameters the diagnostics are computed, at some 10 ms each; those of a network have many more."""
 
+CONSENSUS_DRAWS = 100
+"""Of how many draws the consensus distance is computed, which reads the positions of all clients."""
+
 _SERIES_BYTES = 64 << 20
 _PREDICTIVE_POSITIONS = 10_000
 _PREDICTIVE_NUMBERS = 1 << 25
@@ -59,7 +62,8 @@ def summarise(run: Run, client: int | None = None, predictive: Predictive | None
         predictive: None: there are no metrics.
 
     Returns:
-        The keys of the Contract; None where a number is not known (yet) or not finite.
+        The keys of the Contract; None where a number is not known (yet) or not finite. Of a run that gossips, also
+        `consensus: {iteration, distance}`, the distance of clients from their average over time.
 
     Raises:
         ConfigError: no such client.
@@ -74,9 +78,21 @@ def summarise(run: Run, client: int | None = None, predictive: Predictive | None
         "dim": run.dim,
         "draws": run.draws,
         **_statistics(run.statistics),
+        **_consensus(run),
         "parameters": _parameters(draws, run.resolved.labels(), run.coins == "shared"),
         "metrics": _metrics(draws, predictive) if predictive is not None and run.draws else {},
     }
+
+
+def _consensus(run: Run) -> dict[str, dict[str, list[Any]]]:
+    """Return, of a run that gossips, how far clients were from their average at evenly spaced draws and the last."""
+    if not run.resolved.topologies or not run.draws:
+        return {}
+    step = math.ceil(run.draws / CONSENSUS_DRAWS)
+    draws = range((run.draws - 1) % step, run.draws, step)
+    iterations = run.iterations[draws.start :: step]
+    distances = _plain(run.consensus_distance(draws))
+    return {"consensus": {"iteration": iterations.tolist(), "distance": distances}}
 
 
 def write_summary(directory: Path, summary: Mapping[str, Any]) -> None:

@@ -56,7 +56,7 @@ def print_summary(
     if total > DIAGNOSED:
         console.print(f"mcse, ess and r_hat of {DIAGNOSED:,} parameters, evenly spaced")
     console.print()
-    for name, value in (*_costs(summary), *_metrics(summary), ("files", _files(directory))):
+    for name, value in (*_costs(summary), *_consensus(summary), *_metrics(summary), ("files", _files(directory))):
         console.print(f"{name:13} {value}", markup=False, soft_wrap=True)
 
 
@@ -88,6 +88,13 @@ def _costs(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     sent = summary["communication"]
     volume = f"{decimal(sent['bytes'])} ({decimal(sent['mpi_bytes'])} by MPI)"
     yield "communication", f"{sent['rounds']:,} rounds, {sent['messages']:,} messages, {volume}"
+
+
+def _consensus(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if "consensus" in summary:
+        distances = summary["consensus"]["distance"]
+        ends = f"{_number(distances[0], '.3g')} at first, {_number(distances[-1], '.3g')} at last"
+        yield "consensus", f"clients are {ends} off their average (root mean square)"
 
 
 def _metrics(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

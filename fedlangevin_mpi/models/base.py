@@ -30,6 +30,18 @@ class Facts(NamedTuple):
     classes: int = 0
 
 
+class Curvature(NamedTuple):
+    """Bounds of the eigenvalues of the Hessian of every `U_i` here, over all positions.
+
+    Attributes:
+        smallest: `(clients_here,)` mu_i, 0 where `U_i` is convex but not strongly.
+        largest: `(clients_here,)` L_i.
+    """
+
+    smallest: Array
+    largest: Array
+
+
 class Model(BaseModel):
     """A family of potentials `U_i = w_i U0 + sum_j U_ij`. A subclass is one choice of `model.name`.
 
@@ -77,6 +89,17 @@ class Model(BaseModel):
     def potential(self, theta: Array, data: Any) -> Array:
         """Return `U_i` at `theta (clients_here, chains, dim)`, as `(clients_here, chains)`."""
         raise NotImplementedError
+
+    def curvature(self, data: Any) -> Curvature | None:
+        """Return bounds of the potentials' curvature, or None where none are known or potentials are not convex."""
+        return None
+
+    def quadratic(self, data: Any) -> tuple[Array, Array] | None:
+        """Return `m (clients_here, d)` and `H (clients_here, d, d)` where `U_i` is `1/2 (x - m_i)' H_i (x - m_i)`.
+
+        None for a model whose potentials are not quadratic: its samplers have no exact laws.
+        """
+        return None
 
     def prior_draws(self, generator: np.random.Generator, chains: int, dim: int) -> Array | None:
         """Return `(chains, dim)` draws of the prior, or None where it is flat."""

@@ -10,7 +10,7 @@ import numpy as np
 from fedlangevin_mpi.data.shard import Shard
 from fedlangevin_mpi.errors import ShardError
 from fedlangevin_mpi.generic import Everything, define, gradient
-from fedlangevin_mpi.models.base import Array, Facts, Model, array_of
+from fedlangevin_mpi.models.base import Array, Curvature, Facts, Model, array_of
 
 
 class GaussianData(NamedTuple):
@@ -71,6 +71,15 @@ class Gaussian(Model):
         off = theta - data.mean[:, None]
         result: Array = (off * np.matmul(off, data.precision)).sum(-1) / 2
         return result
+
+    def curvature(self, data: GaussianData) -> Curvature:
+        """Return the extreme eigenvalues of the precisions."""
+        values = np.linalg.eigvalsh(data.precision)
+        return Curvature(values[:, 0], values[:, -1])
+
+    def quadratic(self, data: GaussianData) -> tuple[Array, Array]:
+        """Return the means and precisions."""
+        return data.mean, data.precision
 
     def prior_draws(self, generator: np.random.Generator, chains: int, dim: int) -> None:
         """Return None: there is no prior."""

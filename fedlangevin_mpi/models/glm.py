@@ -14,6 +14,7 @@ from numba.extending import register_jitable
 
 from fedlangevin_mpi.generic import Everything, Rows, define, gradient
 from fedlangevin_mpi.models.base import Array
+from fedlangevin_mpi.models.supervised import rows_of
 
 
 class Terms(NamedTuple):
@@ -52,7 +53,7 @@ def negative_log_likelihood(theta: Array, data: Any, loss: Callable[[Array, Arra
     """Return `sum_j loss(x_j'w, y_j)` over every client's rows, `(clients_here, chains)`."""
     result = np.empty(theta.shape[:2], theta.dtype)
     for c in range(len(theta)):
-        x, y = _rows_of(data, c)
+        x, y = rows_of(data, c)
         result[c] = loss(x @ theta[c, :, : x.shape[1]].T, y[:, None]).sum(0)
     return result
 
@@ -67,11 +68,6 @@ def compiled_gaussian_prior(theta: Array, data: Any, c: int, j: int, out: Array)
     """Write the gradient of `w_i |theta|^2 / (2 s^2)`."""
     for a in range(theta.shape[2]):
         out[c, j, a] = data.prior_precision[c] * theta[c, j, a]
-
-
-def _rows_of(data: Any, c: int) -> tuple[Array, Array]:
-    rows = slice(data.offsets[c], data.offsets[c + 1])
-    return data.x[rows], data.y[rows]
 
 
 def _rows(residual: Callable[..., Array], prior: Callable[..., Array]) -> Callable[..., Array]:
@@ -91,7 +87,7 @@ def _everything(residual: Callable[..., Array], prior: Callable[..., Array]) -> 
     def interpreted(theta: Array, data: Any, batch: Everything, k: int) -> Array:
         out = prior(theta, data)
         for c in range(len(theta)):
-            x, y = _rows_of(data, c)
+            x, y = rows_of(data, c)
             p = x.shape[1]
             out[c, :, :p] += residual(x @ theta[c, :, :p].T, y[:, None]).T @ x
         return out

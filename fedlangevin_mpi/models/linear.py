@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from fedlangevin_mpi.data.shard import Shard
-from fedlangevin_mpi.models.base import Array, Facts, Model, PriorScale
+from fedlangevin_mpi.models.base import Array, Curvature, Facts, Model, PriorScale
 from fedlangevin_mpi.models.glm import (
     CompiledTerms,
     Terms,
@@ -22,6 +22,8 @@ from fedlangevin_mpi.models.supervised import (
     gaussian_prior_draws,
     gaussian_prior_potential,
     gaussian_prior_precision,
+    gram_eigenvalues,
+    rows_of,
     stack_rows,
     supervised_arrays,
 )
@@ -78,6 +80,22 @@ class LinearRegression(Model):
         """Return `U_i` up to a constant."""
         losses = negative_log_likelihood(theta, data, lambda z, y: (z - y) ** 2 / 2)
         return losses + gaussian_prior_potential(theta, data)
+
+    def curvature(self, data: LinearData) -> Curvature:
+        """Return the extreme eigenvalues of `X'X / noise_scale^2 + w_i I / prior_scale^2`."""
+        smallest, largest = gram_eigenvalues(data)
+        return Curvature(smallest + data.prior_precision, largest + data.prior_precision)
+
+    def quadratic(self, data: LinearData) -> tuple[Array, Array]:
+        """Return every client's least-squares fit, shrunk by its share of the prior, and its precision."""
+        means, precisions = [], []
+        for c, prior in enumerate(data.prior_precision):
+            x, y = rows_of(data, c)
+            precision = x.T @ x + prior * np.eye(x.shape[1])
+            precisions.append(precision)
+            # With few rows and a flat prior any mean on which the likelihood is largest gives the same potential.
+            means.append(np.linalg.pinv(precision, hermitian=True) @ (x.T @ y))
+        return np.array(means), np.array(precisions)
 
     def prior_draws(self, generator: np.random.Generator, chains: int, dim: int) -> Array | None:
         """Return draws of `N(0, prior_scale^2 I)`."""

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from scipy.special import expit
 
 from fedlangevin_mpi.data.shard import Shard
-from fedlangevin_mpi.models.base import Array, Facts, Model, PriorScale
+from fedlangevin_mpi.models.base import Array, Curvature, Facts, Model, PriorScale
 from fedlangevin_mpi.models.glm import (
     CompiledTerms,
     Terms,
@@ -32,6 +32,7 @@ from fedlangevin_mpi.models.supervised import (
     gaussian_prior_draws,
     gaussian_prior_potential,
     gaussian_prior_precision,
+    gram_eigenvalues,
     stack_rows,
     supervised_arrays,
 )
@@ -142,6 +143,13 @@ class LogisticRegression(Model):
         if isinstance(data, HierarchicalLogisticData):
             return losses + _hierarchical_potential(theta, data)
         return losses + gaussian_prior_potential(theta, data)
+
+    def curvature(self, data: LogisticData | HierarchicalLogisticData) -> Curvature | None:
+        """Return the prior's precision, and above it `X'X / 4`; None with an unknown precision, as it is not convex."""
+        if isinstance(data, HierarchicalLogisticData):
+            return None
+        _, largest = gram_eigenvalues(data)
+        return Curvature(data.prior_precision, largest / 4 + data.prior_precision)
 
     def prior_draws(self, generator: np.random.Generator, chains: int, dim: int) -> Array | None:
         """Return draws of the prior."""

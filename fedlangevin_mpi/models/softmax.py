@@ -13,12 +13,13 @@ from scipy.special import log_softmax, softmax
 
 from fedlangevin_mpi.data.shard import Shard
 from fedlangevin_mpi.generic import Everything, Rows, define, gradient
-from fedlangevin_mpi.models.base import Array, Facts, Model, PriorScale
+from fedlangevin_mpi.models.base import Array, Curvature, Facts, Model, PriorScale
 from fedlangevin_mpi.models.supervised import (
     check_labels,
     gaussian_prior_draws,
     gaussian_prior_potential,
     gaussian_prior_precision,
+    gram_eigenvalues,
     stack_rows,
     supervised_arrays,
 )
@@ -85,6 +86,11 @@ class SoftmaxRegression(Model):
             log_probabilities = log_softmax(data.x[rows] @ _matrices(theta[c], data), axis=-1)  # (chains, n, classes)
             result[c] -= np.take_along_axis(log_probabilities, data.y[None, rows, None], -1).sum((1, 2))
         return result
+
+    def curvature(self, data: SoftmaxData) -> Curvature:
+        """Return the prior's precision, and above it `X'X / 2`, which `X'X` times `diag(p) - pp'` never exceeds."""
+        _, largest = gram_eigenvalues(data)
+        return Curvature(data.prior_precision, largest / 2 + data.prior_precision)
 
     def prior_draws(self, generator: np.random.Generator, chains: int, dim: int) -> Array | None:
         """Return draws of `N(0, prior_scale^2 I)`."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.sparse.linalg import svds
 
 from fedlangevin_mpi.data.shard import Shard
 from fedlangevin_mpi.errors import ShardError
@@ -53,6 +54,40 @@ def stack_rows(shards: Sequence[Shard], dtype: Any) -> tuple[Array, Array, Array
     y = np.ascontiguousarray(np.concatenate([shard.arrays["y"] for shard in shards]), dtype)
     offsets = np.cumsum([0] + [len(shard.arrays["y"]) for shard in shards], dtype=np.int64)
     return x, y, offsets
+
+
+def rows_of(data: Any, c: int) -> tuple[Array, Array]:
+    """Return `x (n_c, p)` and `y (n_c,)` of client `c` here, views of what `stack_rows` returned."""
+    rows = slice(data.offsets[c], data.offsets[c + 1])
+    return data.x[rows], data.y[rows]
+
+
+_EXACT = 1000
+"""Clients with more rows and more columns than this: the largest eigenvalue alone, by the Lanczos method."""
+
+
+def gram_eigenvalues(data: Any) -> tuple[Array, Array]:
+    """Return the smallest and the largest eigenvalue of every client's `x'x`, `(clients_here,)` each.
+
+    Where a client has very many rows and columns, 0 stands for the smallest.
+
+    Args:
+        data: with `x (rows, p)`, `y (rows,)` and `offsets (clients_here + 1,)`, as `stack_rows` returns them.
+    """
+    extremes = [_extremes(rows_of(data, c)[0]) for c in range(len(data.offsets) - 1)]
+    smallest, largest = np.array(extremes).T
+    return smallest, largest
+
+
+def _extremes(x: Array) -> tuple[float, float]:
+    x = x.astype(np.float64)
+    n, p = x.shape
+    if min(n, p) > _EXACT:
+        start = np.random.default_rng(0).standard_normal(min(n, p))
+        (largest,) = svds(x, 1, v0=start, return_singular_vectors=False)
+        return 0.0, largest**2
+    values = np.linalg.eigvalsh(x.T @ x if p <= n else x @ x.T)
+    return (max(values[0], 0.0) if p <= n else 0.0), values[-1]
 
 
 def gaussian_prior_precision(prior_weights: Sequence[float], scale: float, dtype: Any) -> Array:

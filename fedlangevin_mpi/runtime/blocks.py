@@ -53,6 +53,7 @@ class Blocks:
             prepared.dim,
             self._dtype,
             config.coins == "per_chain",
+            len(prepared.mixing.matrices) if prepared.mixing else 0,
         )
         batch = Everything(len(prepared.clients)) if self._rows is None else self._rows.draw(streams)
         return config.algorithm.draws(streams), batch

@@ -38,7 +38,7 @@ def _gradient(theta, data, batch, k):
 
 
 @overload(exchange, jit_options=OPTIONS)
-def _exchange(theta, channel, weights, chains):
+def _exchange(theta, channel, weights, chains=None):
     return meaning(exchange, _python_type(channel)).compiled
 
 

@@ -34,7 +34,8 @@ class Engine:
         self.compile_seconds = 0.0
         if compiled:
             # Numba is imported here, before MPI's channels are in use, and only by this engine.
-            import fedlangevin_mpi.comm.compiled_average  # noqa: F401  (registers its texts)
+            import fedlangevin_mpi.comm.compiled_average  # (registers its texts)
+            import fedlangevin_mpi.comm.compiled_gossip  # noqa: F401
             from fedlangevin_mpi.runtime.compiled import compiler
 
             self._compiler = compiler(fingerprint)

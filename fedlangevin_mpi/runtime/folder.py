@@ -99,6 +99,7 @@ def _resolved(prepared: Prepared) -> dict[str, Any]:
         "coordinates": config.model.coordinates(prepared.facts, prepared.features),
         "facts": prepared.facts._asdict(),
         "standardization": prepared.standardization and prepared.standardization.model_dump(),
+        "topologies": prepared.mixing.topologies if prepared.mixing else [],
         "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
         "processor": platform.machine(),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

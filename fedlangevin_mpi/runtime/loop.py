@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from fedlangevin_mpi.algorithms.gossiping import Gossiping
 from fedlangevin_mpi.comm.average import AverageChannel
+from fedlangevin_mpi.comm.gossip import GossipChannel
 from fedlangevin_mpi.comm.ledger import Ledger
 from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.errors import DivergedError, StoreError
@@ -47,10 +49,11 @@ class BlockLoop:
         self._theta = prepared.theta
         self._state = self._algorithm.state(self._theta)
         self.blocks = Blocks(prepared, self._row_filler())
-        self.ledger = Ledger(prepared.placement.total, prepared.dim * self._theta.itemsize)
+        edges = prepared.mixing.edges if prepared.mixing else None
+        self.ledger = Ledger(prepared.placement.total, config.chains, prepared.dim * self._theta.itemsize, edges)
         self._gradients = 0
         self._store_error: StoreError | None = None
-        self.channel = AverageChannel(world, config.chains, prepared.dim, self._theta.dtype, engine.compiled)
+        self.channel = _channel(world, prepared, engine.compiled)
 
     def __enter__(self) -> BlockLoop:
         return self
@@ -90,7 +93,7 @@ class BlockLoop:
         if self._algorithm.begin is not None:
             arguments = (self._theta, self._state, draws, self._prepared.data, self.channel.handle)
             self._engine.ready(self._algorithm.begin, *arguments)(*arguments)
-            self.ledger.count_begin(self._config.chains)
+            self.ledger.count_begin(self.channel.exchanges)
             self._gradients += self._prepared.placement.total * self._config.chains
 
     def _arguments(self, writer: DrawWriter, draws: Any, batch: Any, slots: Array) -> tuple[Any, ...]:
@@ -180,3 +183,14 @@ class BlockLoop:
         sample = np.zeros((1, 1)), np.zeros(1, np.int64), np.zeros((1, 1), np.int64)
         minibatch = self._algorithm.batch_size is not None
         return self._engine.ready(draw_without_replacement, *sample) if minibatch else draw_without_replacement
+
+
+def _channel(world: World, prepared: Prepared, compiled: bool) -> AverageChannel | GossipChannel:
+    """Declare the exchange that the algorithm's `communicates` names. Collective."""
+    config, shape = prepared.config, (prepared.config.chains, prepared.dim)
+    dtype = prepared.theta.dtype
+    if not isinstance(config.algorithm, Gossiping):
+        return AverageChannel(world, *shape, dtype, compiled)
+    assert prepared.mixing is not None
+    matrices, exchange = prepared.mixing.matrices, config.algorithm.exchange
+    return GossipChannel(world, prepared.placement.of_rank, matrices, *shape, dtype, compiled, exchange)

@@ -15,6 +15,7 @@ from fedlangevin_mpi.data.standardize import Standardization
 from fedlangevin_mpi.errors import ConfigError, ShardError
 from fedlangevin_mpi.models.base import Facts, agree
 from fedlangevin_mpi.runtime.initial import initial_positions
+from fedlangevin_mpi.runtime.mixing import Mixing, mixing_of
 from fedlangevin_mpi.runtime.placement import Placement, place
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -35,6 +36,7 @@ class Prepared:
         theta: `(clients_here, chains, dim)` initial positions.
         features: names of the columns of `x`, where they are known.
         standardization: of the features, where there is one.
+        mixing: the mixing matrices, of an algorithm that gossips.
     """
 
     config: RunConfig
@@ -47,17 +49,24 @@ class Prepared:
     theta: Array
     features: tuple[str, ...] | None
     standardization: Standardization | None
+    mixing: Mixing | None
+
+    def notes(self) -> list[str]:
+        """Return what a user should be told before the run."""
+        return self.config.algorithm.notes() + (self.mixing.notes if self.mixing else [])
 
 
 def prepare(world: World, config: RunConfig) -> Prepared:
     """Load this rank's shards and nothing of the others, and agree with all ranks that they fit together.
 
     Raises:
-        ConfigError: the config does not fit the number of ranks or the algorithm.
+        ConfigError: the config does not fit the number of ranks or the algorithm, or a topology the clients.
         ShardError: a shard is unreadable or does not fit the model; on all ranks the same.
     """
     placement = world.agree(lambda: _place(config, world.size))
     clients = placement.of_rank[world.rank]
+    # Rank 0's matrices are everybody's: on unlike processors their last digits could differ.
+    mixing = world.from_root(lambda: mixing_of(config, placement.total)) if config.topologies else None
     raw = world.agree(lambda: config.data.shards(clients, placement.total, config.seed))
     standardization = _standardization(world, config, raw)
     shards = world.agree(lambda: [config.data.prepared(shard, standardization) for shard in raw])
@@ -68,7 +77,7 @@ def prepare(world: World, config: RunConfig) -> Prepared:
     theta = initial_positions(world, config, data, len(shards), dim)
     sizes = [config.model.rows(shard) for shard in shards]
     features = world.comm.bcast(shards[0].features, root=0)
-    return Prepared(config, placement, clients, facts, dim, sizes, data, theta, features, standardization)
+    return Prepared(config, placement, clients, facts, dim, sizes, data, theta, features, standardization, mixing)
 
 
 def _place(config: RunConfig, ranks: int) -> Placement:

@@ -19,6 +19,7 @@ from fedlangevin_mpi.runtime import folder
 from fedlangevin_mpi.runtime.engine import Engine, wants_compiled
 from fedlangevin_mpi.runtime.loop import BlockLoop
 from fedlangevin_mpi.runtime.prepare import Prepared, prepare
+from fedlangevin_mpi.runtime.step_note import step_size_notes
 from fedlangevin_mpi.store.writer import DrawWriter
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ def _run(world: World, config: RunConfig, source: str, force: bool, started: flo
         world.from_root(lambda: folder.create(directory, prepared, source, launch))
         with _logging(directory, world), BlockLoop(world, prepared, engine) as loop:
             world.where = loop.where
+            for note in [*prepared.notes(), *step_size_notes(world, prepared)]:
+                log.warning("%s", note)
             with world.agree(lambda: _writer(world, prepared, directory, loop.blocks.largest_draws)) as writer:
                 setup_seconds = time.perf_counter() - started - engine.compile_seconds
                 statistics = loop.run(writer)

@@ -50,6 +50,7 @@ class BlockStreams:
         total: all clients.
         chains, dim, dtype: of the positions.
         coins_per_chain: whether each chain has coins of its own.
+        mixings: mixing matrices that gossip can use.
     """
 
     def __init__(
@@ -63,11 +64,13 @@ class BlockStreams:
         dim: int,
         dtype: np.dtype[Any],
         coins_per_chain: bool,
+        mixings: int = 0,
     ) -> None:
         self.seed, self.block, self.iterations = seed, block, iterations
         self.clients, self.total = clients, total
         self.chains, self.dim, self.dtype = chains, dim, dtype
         self.coins_per_chain = coins_per_chain
+        self.mixings = mixings
 
     def noise(self) -> Array:
         """Return private standard normals `(T, clients_here, chains, dim)`."""
@@ -94,6 +97,10 @@ class BlockStreams:
         chosen = np.zeros(uniforms.shape, np.bool_)
         np.put_along_axis(chosen, np.argpartition(uniforms, size - 1, axis=1)[:, :size], True, axis=1)
         return chosen
+
+    def scheduled(self, choices: int) -> Array:
+        """Return uniformly random numbers below `choices`, `(T,)`, that all clients and chains share."""
+        return self._shared(Purpose.SCHEDULE).integers(choices, size=len(self.iterations))
 
     def _coins(self, purpose: Purpose, probability: float) -> Array:
         columns = self.chains if self.coins_per_chain else 1

@@ -26,6 +26,28 @@ RUN_FILE = "run.yaml"
 STATISTICS_FILE = "statistics.json"
 
 
+class Topology(BaseModel):
+    """A graph of the clients and its mixing matrix W.
+
+    Attributes:
+        path: of its file.
+        kind: `ring`, `edges`, ...
+        lambda_2: the second largest eigenvalue of W.
+        lambda_n: the smallest one.
+        fingerprint: hash of W.
+        components: the clients of every connected component; each samples a posterior of its own.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    kind: str
+    lambda_2: float
+    lambda_n: float
+    fingerprint: str
+    components: list[list[int]]
+
+
 class Resolved(BaseModel):
     """What the ranks agreed on before the first iteration.
 
@@ -41,6 +63,7 @@ class Resolved(BaseModel):
         hosts: of the ranks.
         versions: of the packages.
         standardization: None where features were left as they are.
+        topologies: of the clients' graphs, where the algorithm gossips.
         started: ISO time.
     """
 
@@ -57,6 +80,7 @@ class Resolved(BaseModel):
     hosts: list[str] = []
     versions: dict[str, str] = {}
     standardization: Standardization | None = None
+    topologies: list[Topology] = []
     started: str | None = None
 
     def axes(self, parameter: str) -> list[Sequence[str] | Sequence[int]]:

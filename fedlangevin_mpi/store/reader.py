@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+_READ_BYTES = 16 << 20
+
 
 class Run:
     """A run as it stood when it was opened: draws that are committed later show in another `open_run`.
@@ -80,6 +82,26 @@ class Run:
             ConfigError: no such client.
         """
         return self.average() if client is None else self.position(client)
+
+    def consensus_distance(self, draws: range | None = None) -> Array:
+        """Return how far clients are from their average, `sqrt(mean |x_i - mean_j x_j|^2)` over clients and chains.
+
+        Args:
+            draws: of which draws, growing; None: of all.
+
+        Returns:
+            `(draw,)`.
+        """
+        wanted = range(self.draws) if draws is None else draws
+        piece = max(1, _READ_BYTES // max(1, 8 * self.chains * self.dim))
+        parts = [self._squared_distance(wanted[k : k + piece]) for k in range(0, len(wanted), piece)]
+        return np.asarray(np.sqrt(np.concatenate([np.empty(0), *parts])))
+
+    def _squared_distance(self, draws: range) -> Array:
+        where = slice(draws.start, draws.stop, draws.step)
+        average = self.average()[where].astype(np.float64)
+        squares = [np.square(self.position(client)[where] - average).sum(-1).mean(-1) for client in self._owners]
+        return np.asarray(np.mean(squares, axis=0))
 
     def named(self, client: int | None = None) -> dict[str, Array]:
         """Return the draws of every parameter, `(chain, draw, *shape)`, read into memory.

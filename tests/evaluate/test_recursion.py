@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy.linalg import solve_discrete_lyapunov
 
 from fedlangevin_mpi.errors import FedLangevinError
 from fedlangevin_mpi.evaluate import recursion
-from fedlangevin_mpi.evaluate.recursion import Branch, advance, cycle, stationary
+from fedlangevin_mpi.evaluate.recursion import Branch, advance, cycle, lifted, restricted, stationary
 
 
 def scalar(probability, a, c, variance):
@@ -37,9 +36,15 @@ def test_two_scalar_branches_have_their_closed_form():
     assert law.covariance[0, 0] == pytest.approx(raw - mean**2)
 
 
+def halves(branch):
+    """The same recursion as two branches: solved as the laws of several branches are."""
+    return [branch._replace(probability=branch.probability / 2)] * 2
+
+
 @pytest.mark.parametrize("n", [4, 50], ids=["direct", "krylov"])
-def test_one_more_iteration_leaves_the_law_as_it_is(n):
-    branches = random_branches(n, [0.2, 0.3, 0.5])
+@pytest.mark.parametrize("probabilities", [[1.0], [0.2, 0.3, 0.5]], ids=["one branch", "three"])
+def test_one_more_iteration_leaves_the_law_as_it_is(n, probabilities):
+    branches = random_branches(n, probabilities)
     law = stationary(branches)
     after = advance(law, branches)
     np.testing.assert_allclose(after.mean, law.mean, rtol=1e-9, atol=1e-9)
@@ -47,10 +52,24 @@ def test_one_more_iteration_leaves_the_law_as_it_is(n):
     assert np.linalg.eigvalsh(law.covariance)[0] > 0
 
 
-def test_one_branch_of_large_dimension_solves_the_lyapunov_equation():
-    (branch,) = random_branches(90, [1.0])
-    expected = solve_discrete_lyapunov(branch.transition, branch.noise)
-    np.testing.assert_allclose(stationary([branch]).covariance, expected, rtol=0, atol=1e-8 * np.abs(expected).max())
+@pytest.mark.parametrize("n", [9, 90], ids=["direct", "krylov"])
+def test_one_branch_and_its_two_halves_have_the_same_law(n):
+    phases = [random_branches(n, [1.0], seed) for seed in (1, 2)]
+    for one, two in zip(cycle(phases), cycle([halves(branch) for (branch,) in phases]), strict=True):
+        np.testing.assert_allclose(one.mean, two.mean, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(one.covariance, two.covariance, rtol=0, atol=1e-8 * np.abs(two.covariance).max())
+
+
+def test_a_conserved_quantity_is_left_out_of_the_state():
+    # (s1 + s2) / sqrt 2 never changes; (s1 - s2) / sqrt 2 is an autoregression of factor 0.8 and variance 2 * 0.3.
+    transition = np.array([[0.9, 0.1], [0.1, 0.9]])
+    branch = Branch(1.0, transition, np.array([0.1, -0.1]), 0.3 * np.array([[1.0, -1.0], [-1.0, 1.0]]))
+    basis = np.array([[1.0], [-1.0]]) / np.sqrt(2)
+    law = lifted(stationary([restricted(branch, basis)]), basis)
+    np.testing.assert_allclose(law.mean, [0.5, -0.5])
+    np.testing.assert_allclose(law.covariance, 0.3 / (1 - 0.64) * np.array([[1, -1], [-1, 1]]))
+    with pytest.raises(FedLangevinError, match="spectral radius of about 1;"):
+        stationary([branch])
 
 
 def test_direct_and_iterative_solution_agree(monkeypatch):
@@ -69,7 +88,7 @@ def test_slow_directions_make_the_iterative_solution_converge(monkeypatch):
     basis = np.linalg.qr(rng.normal(size=(30, 30)))[0]
     rates = np.concatenate([1 - 1e-6 * rng.uniform(1, 100, 15), rng.uniform(-0.5, 0.5, 15)])
     branch = Branch(1.0, (basis * rates) @ basis.T, np.zeros(30), np.eye(30))
-    law = stationary([branch], slow=basis[:, :15])
+    law = stationary(halves(branch), slow=basis[:, :15])
     np.testing.assert_allclose(np.diag(basis.T @ law.covariance @ basis), 1 / (1 - rates**2), rtol=1e-6)
 
 
@@ -93,8 +112,9 @@ def test_a_mean_that_settles_and_a_variance_that_does_not_is_unstable():
 @pytest.mark.parametrize("factor", [1.0, -1.0, 1.01, 30.0])
 def test_unstable_recursion_is_refused_without_noise_too(n, factor):
     branch = Branch(1.0, np.diag([factor] + [0.5] * (n - 1)), np.zeros(n), np.zeros((n, n)))
-    with pytest.raises(FedLangevinError, match=f"spectral radius of about {factor**2:.6g};"):
-        stationary([branch])
+    for branches in ([branch], halves(branch)):
+        with pytest.raises(FedLangevinError, match=f"spectral radius of about {factor**2:.6g};"):
+            stationary(branches)
 
 
 def test_probabilities_must_sum_to_one():

@@ -41,6 +41,24 @@ def test_summary_has_the_keys_of_the_contract(make_run, x):
     assert (found["iterations"], found["setup_seconds"], found["compile_seconds"]) == (100, 0.25, 0.5)
 
 
+RING = {
+    "path": "ring.yaml",
+    "kind": "ring",
+    "lambda_2": 0.0,
+    "lambda_n": 0.0,
+    "fingerprint": "",
+    "components": [[0, 1]],
+}
+
+
+def test_a_run_that_gossips_has_its_consensus_distance_over_time(make_run, x, monkeypatch):
+    monkeypatch.setattr(summary, "CONSENSUS_DRAWS", 30)
+    run = open_run(make_run(x, topologies=[RING]))
+    found = summarise(run)["consensus"]
+    assert found["iteration"] == list(range(3, 200, 7))
+    np.testing.assert_array_equal(found["distance"], run.consensus_distance()[3::7])
+
+
 @pytest.mark.parametrize("client", [None, 1])
 def test_parameters_are_summarised_over_draws_and_chains(make_run, x, monkeypatch, client):
     monkeypatch.setattr(summary, "_SERIES_BYTES", 2 * 200 * 4 * 8)  # two columns at a time

@@ -43,6 +43,12 @@ def test_costs_metrics_and_files_follow(directory):
     assert f"files         {directory}/ (draws in 1 rank-*.h5" in text
 
 
+def test_consensus_of_a_run_that_gossips(directory):
+    assert "consensus  " not in printed(directory)
+    text = printed(directory, {"consensus": {"iteration": [0, 9], "distance": [1.25, 0.123456]}})
+    assert "consensus     clients are 1.25 at first, 0.123 at last off their average (root mean square)" in text
+
+
 def test_run_that_is_still_going_says_so(directory):
     (directory / "statistics.json").unlink()
     assert "iterations    not known: the run has not ended" in printed(directory)

@@ -81,6 +81,41 @@ def test_a_wrong_config_is_status_2_and_writes_nothing(folder, capsys, arguments
     assert not (folder / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "topology.yaml"),
+        ("kind: rung", "kind: found 'rung' (did you mean ring?); allowed: "),
+        ("kind: edges\nclients: 3\nedges: [[0, 1], [1, 2]]\n", "found 4 clients; allowed: 3"),
+        (
+            "kind: edges\nclients: 4\nedges: [[0, 1], [2, 3]]\n"
+            "weights: {name: matrix, values: [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]}",
+            "W[0, 1]: found 0; allowed: a number > 0, since 0 - 1 is an edge",
+        ),
+    ],
+)
+def test_a_wrong_topology_is_status_2_and_writes_nothing(folder, capsys, text, message):
+    path = folder / "topology.yaml"
+    if COMM.rank == 0 and text is not None:
+        path.write_text(text)
+    COMM.Barrier()
+    status, stderr = outcome(folder, capsys, "algorithm={name: de_sgld, step_size: 1e-3}", f"topology={path}")
+    assert message in stderr
+    assert status == 2
+    assert not (folder / "run").exists()
+
+
+def test_a_disconnected_topology_runs_and_says_so(folder, capsys):
+    path = folder / "topology.yaml"
+    if COMM.rank == 0:
+        path.write_text("kind: edges\nclients: 4\nedges: [[0, 1], [2, 3]]\n")
+    COMM.Barrier()
+    status, stderr = outcome(folder, capsys, "algorithm={name: de_sgld, step_size: 1e-3}", f"topology={path}")
+    assert "the graph has 2 components" in stderr
+    assert "clients 0-1 | 2-3" in stderr
+    assert status == 0
+
+
 @pytest.mark.mpi(min_size=2)
 def test_more_ranks_than_clients(folder, capsys):
     status, stderr = outcome(folder, capsys, f"clients={COMM.size - 1}")

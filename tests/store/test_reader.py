@@ -10,6 +10,7 @@ import yaml
 
 from fedlangevin_mpi.errors import ConfigError, StoreError
 from fedlangevin_mpi.store import draws as draws_module
+from fedlangevin_mpi.store import reader
 from fedlangevin_mpi.store.reader import open_run
 from fedlangevin_mpi.store.writer import DrawWriter
 
@@ -269,3 +270,13 @@ def test_file_of_a_killed_run_may_end_with_its_last_draw(killed):
 def test_shapes_must_fill_the_dimension(make_run):
     with pytest.raises(StoreError, match=r"run\.yaml: the shapes of resolved\.parameters do not add up to dim 3"):
         open_run(make_run(positions(), parameters={"x": [2]}))
+
+
+def test_consensus_distance_is_that_of_clients_from_their_average(make_run, monkeypatch):
+    monkeypatch.setattr(reader, "_READ_BYTES", 200)  # four draws at a time
+    x = positions()
+    run = open_run(make_run(x, [[0, 1, 2], [3]]))
+    expected = np.sqrt(np.square(x - x.mean(axis=1, keepdims=True)).sum(-1).mean((1, 2)))
+    np.testing.assert_allclose(run.consensus_distance(), expected, rtol=1e-14)
+    np.testing.assert_allclose(run.consensus_distance(range(1, 11, 2)), expected[1::2], rtol=1e-14)
+    assert run.consensus_distance(range(0)).shape == (0,)

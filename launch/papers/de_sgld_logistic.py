@@ -68,7 +68,8 @@ def all_rows(config: RunConfig) -> tuple[Array, Array]:
     raw = config.data.shards(range(config.clients), config.clients, config.seed)
     standardization = config.data.standardization(config.data.moments(raw))
     shards = [config.data.prepared(shard, standardization) for shard in raw]
-    return tuple(np.concatenate([shard.arrays[name] for shard in shards]) for name in ("x", "y"))
+    x, y = (np.concatenate([shard.arrays[name] for shard in shards]) for name in ("x", "y"))
+    return x, y
 
 
 def accuracies(run: Run, x: Array, y: Array) -> Array:

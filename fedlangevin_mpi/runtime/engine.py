@@ -49,6 +49,7 @@ class Engine:
         if not self.compiled:
             return function
         started = time.perf_counter()
+        log.info("preparing %s: a first start compiles it, later ones load it", function.__name__)
         compiled = self._world.in_turn(lambda: self._compiler.compile(function, *arguments))
         self.compile_seconds += time.perf_counter() - started
         return compiled

@@ -39,6 +39,8 @@ class Engine:
             from fedlangevin_mpi.runtime.compiled import compiler
 
             self._compiler = compiler(fingerprint)
+            if self._compiler.is_empty():
+                log.info("compiling, which takes some seconds at the first start of a sampler with a model")
 
     def ready(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         """Return what to call instead of `function` with arguments of these types. Collective.
@@ -49,7 +51,6 @@ class Engine:
         if not self.compiled:
             return function
         started = time.perf_counter()
-        log.info("preparing %s: a first start compiles it, later ones load it", function.__name__)
         compiled = self._world.in_turn(lambda: self._compiler.compile(function, *arguments))
         self.compile_seconds += time.perf_counter() - started
         return compiled

@@ -30,7 +30,7 @@ from fedlangevin_mpi.topology import mixing_matrix, read_topology
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-CONFIG = Path(__file__).with_suffix(".yaml")
+CONFIG = Path(__file__).with_name("de-sgld-linear.yaml")
 ALGORITHMS = {
     "de_sgld": {"name": "de_sgld", "step_size": 0.009},
     "de_sghmc": {"name": "de_sghmc", "step_size": 0.1, "friction": 7.0},

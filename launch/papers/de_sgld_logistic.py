@@ -47,13 +47,13 @@ class Experiment(NamedTuple):
 FOLDER = Path(__file__).parent
 EXPERIMENTS = {
     "synthetic": Experiment(
-        FOLDER / "de_sgld_logistic_synthetic.yaml",
+        FOLDER / "de-sgld-logistic-synthetic.yaml",
         {"de_sgld": {"step_size": 3e-4}, "de_sghmc": {"step_size": 0.02, "friction": 30.0}},
         {"de_sgld": 20, "de_sghmc": 20},
         {"de_sgld": (0.975, 0.973, 0.917), "de_sghmc": (0.980, 0.980, 0.933)},
     ),
     "breast cancer": Experiment(
-        FOLDER / "de_sgld_logistic_breast_cancer.yaml",
+        FOLDER / "de-sgld-logistic-breast-cancer.yaml",
         {"de_sgld": {"step_size": 8e-4}, "de_sghmc": {"step_size": 0.05, "friction": 10.0}},
         {"de_sgld": 100, "de_sghmc": 50},
         {"de_sgld": (0.934, 0.937, 0.865), "de_sghmc": (0.953, 0.953, 0.907)},

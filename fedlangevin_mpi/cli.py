@@ -26,11 +26,22 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if getattr(parsed, "is_root", lambda: True)():
             print(f"fedlangevin: {e}", file=sys.stderr)
         status = e.exit_status
+        if arguments is None:
+            _leave_at_once(status)
     except BrokenPipeError:  # as in `fedlangevin summary DIR | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     sys.stdout.flush()
     sys.exit(status)
+
+
+def _leave_at_once(status: int) -> None:
+    # A file that could not be written is still open (store.writer): HDF5 would close it on Python's way out, and crash.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if (mpi := sys.modules.get("mpi4py.MPI")) is not None:
+        mpi.Finalize()
+    os._exit(status)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -134,8 +145,9 @@ def _launch(arguments: argparse.Namespace, overrides: list[str]) -> NoReturn:
 @contextlib.contextmanager
 def _log_to_stderr(is_root: bool) -> Iterator[None]:
     logger = logging.getLogger("fedlangevin_mpi")
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.DEBUG)
     handler = logging.StreamHandler() if is_root else logging.NullHandler()
+    handler.setLevel(logging.INFO)
     handler.setFormatter(logging.Formatter("fedlangevin: %(message)s"))
     logger.addHandler(handler)
     try:

@@ -97,3 +97,4 @@ pip_install --no-build-isolation --editable ".${wanted:+[$wanted]}"
 check_extras
 check_mpi
 leave_stamp "$pins"
+echo "The environment is ready: source .venv/bin/activate"

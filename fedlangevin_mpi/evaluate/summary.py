@@ -131,7 +131,7 @@ def _moments(series: Array) -> dict[str, Array]:
     count = series.shape[0] * series.shape[1]
     with np.errstate(invalid="ignore", divide="ignore"):  # no draw, or a single one: NaN
         mean = series.sum((0, 1)) / count
-        sd = np.sqrt(np.square(series - mean).sum((0, 1)) / (count - 1))
+        sd = np.sqrt(np.square(series - mean).sum((0, 1)) / (count - 1 if count > 1 else np.nan))
     return {"mean": mean, "sd": sd, "hdi_low": interval[:, 0], "hdi_high": interval[:, 1]}
 
 

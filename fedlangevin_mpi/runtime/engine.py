@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -39,8 +40,6 @@ class Engine:
             from fedlangevin_mpi.runtime.compiled import compiler
 
             self._compiler = compiler(fingerprint)
-            if self._compiler.is_empty():
-                log.info("compiling, which takes some seconds at the first start of a sampler with a model")
 
     def ready(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         """Return what to call instead of `function` with arguments of these types. Collective.
@@ -51,7 +50,12 @@ class Engine:
         if not self.compiled:
             return function
         started = time.perf_counter()
-        compiled = self._world.in_turn(lambda: self._compiler.compile(function, *arguments))
+        told = threading.Timer(1.5, log.info, ["compiling, which a first start does; later ones load what it leaves"])
+        told.start()
+        try:
+            compiled = self._world.in_turn(lambda: self._compiler.compile(function, *arguments))
+        finally:
+            told.cancel()
         self.compile_seconds += time.perf_counter() - started
         return compiled
 

@@ -90,7 +90,7 @@ def become_mpirun(ranks: int, arguments: Sequence[str]) -> NoReturn:
 def launch(ranks: int, program: Sequence[str]) -> int:
     """Run `program` (a command and its arguments) on `ranks` ranks, pass on what it prints, return mpirun's status.
 
-    SIGTERM, SIGUSR1 and SIGUSR2 are handed to `mpirun`; a terminal's SIGINT reaches it without our help.
+    SIGTERM, SIGUSR1 and SIGUSR2 are handed to `mpirun`, SIGINT as SIGTERM.
 
     Raises:
         ConfigError: there is no `mpirun`.
@@ -114,10 +114,13 @@ def launch(ranks: int, program: Sequence[str]) -> int:
 @contextmanager
 def _signals_handed_to(process: subprocess.Popen[str]) -> Iterator[None]:
     def hand_on(number: int, _: object) -> None:
-        process.send_signal(number)
+        if number in (signal.SIGINT, signal.SIGTERM):
+            print("fedlangevin: stopping; draws that were committed are kept", file=sys.stderr, flush=True)
+        # A terminal's Ctrl-C has reached mpirun too, a signal sent to us alone has not: SIGTERM is right after both.
+        process.send_signal(signal.SIGTERM if number == signal.SIGINT else number)
 
-    before = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handed_on = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+    before = {number: signal.signal(number, hand_on) for number in handed_on}
     try:
         yield
     finally:

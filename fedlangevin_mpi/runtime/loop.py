@@ -147,7 +147,7 @@ class BlockLoop:
         return DivergedError(
             f"client {self._prepared.clients[client]}, chain {chain}: the position stopped being finite in iteration "
             f"{iteration}; the draws before it are kept. A step_size that is too large for the curvature of the "
-            "potentials is the usual cause: try a tenth of it"
+            "potentials is the usual cause: try a tenth of it; a gradient of your own that is not finite is another"
         )
 
     def _store(self, writer: DrawWriter, count: int, iterations: Array, everything: bool = False) -> None:

@@ -49,7 +49,7 @@ def _run(world: World, config: RunConfig, source: str, force: bool, started: flo
     world.agree(world.check_launcher)
     directory = Path(config.output.directory)
     world.from_root(lambda: folder.claim(directory, force))
-    with _threads(world):
+    with _threads(world) as threads:
         prepared = prepare(world, config)
         minibatch = config.algorithm.batch_size is not None
         compiled = world.agree(lambda: wants_compiled(config.engine, prepared.data, minibatch))
@@ -58,6 +58,9 @@ def _run(world: World, config: RunConfig, source: str, force: bool, started: flo
         world.from_root(lambda: folder.create(directory, prepared, source, launch))
         with _logging(directory, world), BlockLoop(world, prepared, engine) as loop:
             world.where = loop.where
+            log.debug("rank %d of %d, threads: %s, engine: %s", world.rank, world.size, threads, engine.name)
+            if config.draws == 0:
+                log.warning("warmup and thin leave no draw to store")
             for note in [*prepared.notes(), *step_size_notes(world, prepared)]:
                 log.warning("%s", note)
             with world.agree(lambda: _writer(world, prepared, directory, loop.blocks.largest_draws)) as writer:
@@ -108,14 +111,13 @@ def _launch_facts(world: World, engine: Engine) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _threads(world: World) -> Iterator[None]:
+def _threads(world: World) -> Iterator[str]:
     """Give every rank its share of the node's cores: two ranks of two threads on two cores were three times slower."""
     import scipy.linalg  # noqa: F401  (the BLAS that compiled code calls must be loaded to be limited)
 
     share = max(1, len(os.sched_getaffinity(0)) // ranks_on_this_node(world.comm))
     with threadpool_limits(None if "OMP_NUM_THREADS" in os.environ else share):
-        log.info("threads a rank: %s", os.environ.get("OMP_NUM_THREADS", share))
-        yield
+        yield os.environ.get("OMP_NUM_THREADS", str(share))
 
 
 @contextlib.contextmanager

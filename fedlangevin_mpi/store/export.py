@@ -8,6 +8,7 @@ Groups and attributes follow ArviZ's InferenceData schema (https://python.arviz.
 from __future__ import annotations
 
 import json
+import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,9 @@ def to_arviz(run: Run, client: int | None = None) -> Any:
     Raises:
         ConfigError: no such client.
     """
-    import arviz
+    with warnings.catch_warnings():  # ArviZ 0.23 announces 1.0, which this serves too
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
     import xarray
 
     attributes = _attributes(run, client)

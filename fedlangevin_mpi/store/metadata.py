@@ -165,6 +165,8 @@ def read_run_file(directory: Path) -> tuple[dict[str, Any], Resolved]:
         StoreError: `run.yaml` is missing, unreadable or incomplete.
     """
     path = directory / RUN_FILE
+    if not path.exists():
+        raise StoreError(f"{directory}: holds no run: there is no {RUN_FILE} in it")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

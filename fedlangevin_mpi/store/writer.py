@@ -7,9 +7,10 @@ rely on is `/draws/committed`, written last (the counter as commit is emcee's id
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,6 +29,9 @@ _CHUNK_BYTES = 1 << 20
 _CHUNK_DRAWS = 8192  # the most: a short run stays a small file
 _WRITE_BYTES = 4 << 20  # a write costs about 0.1 ms, whatever its size
 _WRITE_SECONDS = 1.0
+
+
+_ABANDONED: list[h5py.File] = []
 
 
 class DrawWriter:
@@ -176,9 +180,12 @@ class DrawWriter:
         except (OSError, RuntimeError) as error:
             if self._open:
                 self._open = False
-                with suppress(OSError, RuntimeError):  # the failure that led here is the one to report
-                    self._file.close()
-            raise StoreError(f"{self.path}: cannot be {done}: {error}") from error
+                # Closing would try to write again, and HDF5 then frees memory that it goes on using: the process
+                # crashes anywhere later. The file stays as that of a killed run, readable up to its last commit.
+                _ABANDONED.append(self._file)
+            # HDF5's own text has many lines of addresses in it.
+            number = getattr(error, "errno", None)
+            raise StoreError(f"{self.path}: cannot be {done}: {os.strerror(number) if number else error}") from error
 
     def __enter__(self) -> DrawWriter:
         return self

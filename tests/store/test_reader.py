@@ -201,7 +201,7 @@ def set_attribute(**attributes):
 
 
 SPOILED = {
-    r"run\.yaml: cannot be read": lambda d: (d / "run.yaml").unlink(),
+    r"holds no run: there is no run\.yaml": lambda d: (d / "run.yaml").unlink(),
     r"run\.yaml: has no key 'resolved'": lambda d: (d / "run.yaml").write_text("seed: 1"),
     r"run\.yaml: chains: Field required": spoil_run_file,
     r"statistics\.json: cannot be read": lambda d: (d / "statistics.json").write_text("{"),

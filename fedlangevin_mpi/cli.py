@@ -79,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     topology.add_argument("file", type=Path, metavar="FILE", help="a YAML file, as in topologies/")
     topology.add_argument("--clients", type=_positive, metavar="N", help="how many; not for a fixed number of nodes")
     topology.add_argument("--picture", type=Path, metavar="FILE", help="with show: draw the graph, .png or .svg")
+    topology.add_argument("--config", metavar="FILE", help="with show: the step sizes that this config's clients allow")
 
     listing = _command(commands, "list", _list, "what can be named in a config")
     listing.add_argument("kind", choices=("algorithms", "models", "data", "topologies"))
@@ -180,10 +181,19 @@ def _topology(arguments: argparse.Namespace) -> None:
     from fedlangevin_mpi.topology import read_topology
     from fedlangevin_mpi.topology.show import check_file, show
 
-    if arguments.action == "show":
-        show(read_topology(arguments.file), arguments.clients, arguments.picture)
-    else:
+    if arguments.action == "check":
         check_file(arguments.file, arguments.clients)
+        return
+    topology = read_topology(arguments.file)
+    if arguments.config is None:
+        show(topology, arguments.clients, arguments.picture)
+        return
+    from fedlangevin_mpi.config import read_config
+    from fedlangevin_mpi.evaluate.curvature_report import step_size_line
+
+    config, _ = read_config(arguments.config)
+    show(topology, config.clients, arguments.picture)
+    print(step_size_line(config, topology))
 
 
 def _list(arguments: argparse.Namespace) -> None:

@@ -39,6 +39,15 @@ pip_install() {
     fail "pip could not install the packages, as said above; run this again when that is mended"
 }
 
+# pip only warns of an extra that does not exist.
+check_extras() {
+  .venv/bin/python -c 'import sys
+from importlib.metadata import metadata
+known = metadata("fedlangevin_mpi").get_all("Provides-Extra")
+if unknown := sorted(set(sys.argv[1:]) - set(known)):
+    sys.exit(f"no such extra: {unknown}; allowed: {sorted(known)}")' $extras || fail "the extras are in setup.cfg"
+}
+
 check_mpi() {
   .venv/bin/python -c 'import sys
 try:
@@ -85,5 +94,6 @@ echo "Installing into .venv; the first time this takes a minute or two ..."
 wanted=$(echo $from_pypi $extras | tr ' ' ,)
 pip_install setuptools
 pip_install --no-build-isolation --editable ".${wanted:+[$wanted]}"
+check_extras
 check_mpi
 leave_stamp "$pins"

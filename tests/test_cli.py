@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedlangevin_mpi.cli import main
@@ -98,6 +99,22 @@ def test_a_run_that_gossips_says_how_far_from_consensus_it_was(config, tmp_path,
     consensus = json.loads((tmp_path / "run" / "summary.json").read_text())["consensus"]
     assert consensus["iteration"] == list(range(2, 300, 3))
     assert min(consensus["distance"]) > 0
+
+
+def test_topology_show_tells_the_steps_that_a_config_allows(tmp_path, capsys):
+    # One client of precision 4 on a single node: SGLD is stable below 2 / 4, the theorem holds below 1 / (4 + 4).
+    np.savez(tmp_path / "client-0.npz", mean=np.zeros(2), covariance=np.eye(2) / 4)
+    values = {
+        "clients": 1,
+        "iterations": 1,
+        "algorithm": {"name": "de_sgld", "step_size": 0.1},
+        "model": {"name": "gaussian"},
+        "data": {"name": "files", "path": str(tmp_path / "client-{client}.npz")},
+        "topology": RING,
+    }
+    (tmp_path / "one.yaml").write_text(to_yaml(values))
+    assert outcome("topology", "show", RING, "--config", str(tmp_path / "one.yaml")) == 0
+    assert "the theorem holds below 0.125, stable below 0.5" in " ".join(capsys.readouterr().out.split())
 
 
 def test_topology_check_tells_right_from_wrong(tmp_path, capsys):

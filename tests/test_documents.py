@@ -25,9 +25,15 @@ def test_the_readmes_config_is_valid():
 
 
 def test_the_readmes_data_section_is_valid():
-    _, data, *_ = blocks("README.md", "yaml")
+    (data,) = (block for block in blocks("README.md", "yaml") if "name: files" in block)
     rest = "iterations: 1\nalgorithm: {name: fald, step_size: 1e-3}\nmodel: {name: logistic_regression}\n"
     assert parse_config(rest + data).data.intercept
+
+
+def test_the_readmes_decentralised_section_is_valid():
+    (gossip,) = (block for block in blocks("README.md", "yaml") if "topology:" in block)
+    rest = "iterations: 1\nclients: 6\nmodel: {name: logistic_regression}\ndata: {name: breast_cancer}\n"
+    assert (ROOT / parse_config(rest + gossip).topologies[0]).exists()
 
 
 def test_the_readmes_model_runs(tmp_path, monkeypatch):

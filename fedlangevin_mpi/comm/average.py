@@ -97,7 +97,7 @@ class AverageChannel:
             self._request = self._comm.Allreduce_init(self._send, self._receive, op=MPI.SUM)
             problem = "" if self._sums_rightly(self._start_and_wait) else "it returned old contents"
         except (MPI.Exception, NotImplementedError) as e:
-            problem = str(e)
+            problem = str(e) or type(e).__name__
         if problem:
             log.warning("the persistent Allreduce of this MPI cannot be used (%s): using the blocking one", problem)
             return self._blocking()

@@ -23,9 +23,9 @@ from fedlangevin_mpi.algorithms.vr_fald import VrFald
 from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.evaluate import exact, exact_gossip
+from fedlangevin_mpi.evaluate.curvature_report import data_of_all
 from fedlangevin_mpi.evaluate.distances import gaussian_w2
 from fedlangevin_mpi.evaluate.recursion import Law
-from fedlangevin_mpi.models.base import agree
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -81,15 +81,7 @@ def quadratic_potentials(config: RunConfig) -> tuple[Array, Array]:
         ConfigError: the potentials are not quadratic, or `clients` is absent.
         ShardError: a shard is unreadable.
     """
-    if config.clients is None:
-        raise ConfigError("clients: missing; allowed: their number, since no ranks tell it here")
-    clients = range(config.clients)
-    raw = config.data.shards(clients, config.clients, config.seed)
-    standardization = config.data.standardization(config.data.moments(raw))
-    shards = [config.data.prepared(shard, standardization) for shard in raw]
-    facts = agree({s.client: config.model.facts(s) for s in shards}, {s.client: s.origin for s in shards})
-    data = config.model.pack(shards, [1 / config.clients] * config.clients, facts, np.float64)
-    potentials = config.model.quadratic(data)
+    potentials = config.model.quadratic(data_of_all(config))
     if potentials is None:
         raise ConfigError(
             f"model.name: found {config.model.name!r}; allowed: gaussian, linear_regression, the models with exact laws"

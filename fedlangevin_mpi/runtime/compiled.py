@@ -73,6 +73,10 @@ class Compiler:
         compiled: Callable[..., Any] = dispatcher
         return compiled
 
+    def is_empty(self) -> bool:
+        """Return whether nothing was compiled here yet."""
+        return not any(self.directory.iterdir())
+
     def cache_hits(self, function: Callable[..., Any]) -> int:
         """Return how many compiled versions of `function` came from the cache."""
         return sum(self._dispatchers[function].stats.cache_hits.values())

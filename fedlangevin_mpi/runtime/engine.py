@@ -39,6 +39,8 @@ class Engine:
             from fedlangevin_mpi.runtime.compiled import compiler
 
             self._compiler = compiler(fingerprint)
+            if self._compiler.is_empty():
+                log.info("compiling, which takes some seconds at the first start of a sampler with a model")
 
     def ready(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         """Return what to call instead of `function` with arguments of these types. Collective.

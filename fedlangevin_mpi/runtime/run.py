@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,7 +103,7 @@ def _launch_facts(world: World, engine: Engine) -> dict[str, Any]:
         "ranks": world.size,
         "hosts": world.comm.allgather(MPI.Get_processor_name()),
         "engine": engine.name,
-        "mpi": MPI.Get_library_version().split(",")[0].strip("\0 "),
+        "mpi": re.split(r"[,\n\0]", MPI.Get_library_version())[0].strip(),
     }
 
 

@@ -238,6 +238,6 @@ def _import_cvxpy() -> Any:
     try:
         import cvxpy
     except ImportError:
-        hint = "pip install 'fedlangevin_mpi[fastest_mixing]', or weights metropolis"
+        hint = "pip install 'fedlangevin_mpi[fastest-mixing]', or weights metropolis"
         raise ConfigError(f"weights fastest_mixing: cvxpy is not installed; allowed: {hint}") from None
     return cvxpy

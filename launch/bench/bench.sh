@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Measure the claims about speed on two ranks: python launch/bench/fald.py says which. Takes about five minutes.
+# Measure the claims about speed on two ranks; the head of each bench says which. Takes about five minutes each.
 #
-#   bash launch/bench/bench.sh
+#   bash launch/bench/bench.sh                    launch/bench/fald.py
+#   bash launch/bench/bench.sh gossip [a b c d]   launch/bench/gossip.py, some parts of it
 #
 # Quote the ratios: both sides of each are measured in turn, in one run, on the machine as it is.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bash launch/setup.sh torch bench
 export OMP_NUM_THREADS=1
-.venv/bin/python -m fedlangevin_mpi.runtime.launcher 2 .venv/bin/python -m mpi4py launch/bench/fald.py "$@"
+bench=${1:-fald}
+.venv/bin/python -m fedlangevin_mpi.runtime.launcher 2 .venv/bin/python -m mpi4py "launch/bench/$bench.py" "${@:2}"

@@ -7,48 +7,15 @@
 
 from __future__ import annotations
 
-import logging
 import statistics
-import sys
-import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
+from measure import COMM, ROUNDS, measure, ratio, report, seconds_an_iteration, together
 
-import fedlangevin_mpi
 from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.config import make_config
-
-COMM = MPI.COMM_WORLD
-ROUNDS = 5
-
-
-def seconds_an_iteration(folder: Path, values: dict[str, Any]) -> float:
-    """Return what one run of the whole runtime took an iteration, start-up and compilation apart."""
-    config = make_config({"output": {"directory": str(folder / "run")}} | values)
-    run = fedlangevin_mpi.run(config, force=True)
-    assert run.statistics is not None
-    return 1 / run.statistics.iterations_per_second
-
-
-def together(action: Callable[[], None], times: int) -> float:
-    """Return the seconds that `action` takes on both ranks at once, an average over `times`."""
-    COMM.Barrier()
-    started = time.perf_counter()
-    for _ in range(times):
-        action()
-    COMM.Barrier()
-    return (time.perf_counter() - started) / times
-
-
-def report(claim: str, ratios: list[float], allowed: str, detail: str) -> None:
-    if COMM.rank == 0:
-        low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
-        print(f"{claim:58} {middle:7.2f} ({low:.2f} to {high:.2f}; allowed {allowed})  {detail}", flush=True)
 
 
 def gaussian(folder: Path) -> None:
@@ -134,19 +101,5 @@ def multiply(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], out: np.ndarray[A
     np.matmul(a, b, out=out)
 
 
-def ratio(numerators: list[float], denominators: list[float]) -> list[float]:
-    return [a / b for a, b in zip(numerators, denominators, strict=True)]
-
-
-def main() -> None:
-    logging.getLogger("fedlangevin_mpi").setLevel(logging.ERROR)
-    wanted = sys.argv[1:] or ["a", "b", "c"]
-    with tempfile.TemporaryDirectory() as own:
-        folder = Path(COMM.bcast(own))
-        for name, measure in (("a", gaussian), ("b", logistic), ("c", many_chains)):
-            if name in wanted:
-                measure(folder)
-
-
 if __name__ == "__main__":
-    main()
+    measure({"a": gaussian, "b": logistic, "c": many_chains})

@@ -1,4 +1,4 @@
-"""One process of a peer on logistic regression: seconds an iteration of SGLD, minibatches drawn without replacement.
+"""One process of a peer on logistic regression: seconds an iteration of SGLD or DE-SGLD.
 
 Imported late, on rank 0 only: JAX and torch take seconds to start and memory that the other rank needs.
 """
@@ -6,6 +6,7 @@ Imported late, on rank 0 only: JAX and torch take seconds to start and memory th
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,9 @@ def blackjax_sgld(x: Array, y: Array, batch: int, step_size: float, iterations: 
 
 def posteriors_sgld(x: Array, y: Array, batch: int, step_size: float, iterations: int = 300, rounds: int = 3) -> float:
     """Return the best of `rounds` of the package `posteriors`' SGLD, its update called in a Python loop."""
-    import posteriors
+    with warnings.catch_warnings():  # of what tensordict will change
+        warnings.simplefilter("ignore", FutureWarning)
+        import posteriors
     import torch
 
     torch.set_num_threads(1)
@@ -67,6 +70,42 @@ def posteriors_sgld(x: Array, y: Array, batch: int, step_size: float, iterations
             state, _ = transform.update(state, (xs[index], ys[index]))
 
     return _best(loop, iterations, rounds)
+
+
+def numpy_de_sgld(
+    shards: list[tuple[Array, Array]], W: Array, chains: int, batch: int, step_size: float, iterations: int = 300
+) -> float:
+    """Return seconds an iteration of DE-SGLD as a NumPy loop over iterations, vectorised over agents and chains."""
+    rng = np.random.default_rng(0)
+    x, y = np.concatenate([x for x, _ in shards]), np.concatenate([y for _, y in shards])
+    sizes = np.array([len(y) for _, y in shards])
+    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    agents, dim = len(shards), x.shape[1]
+    scale = (sizes / batch)[:, None, None]
+
+    def loop() -> None:
+        theta = np.zeros((agents, chains, dim))
+        for _ in range(iterations):
+            rows = (rng.random((agents, chains, batch)) * sizes[:, None, None]).astype(int) + offsets[:, None, None]
+            features = x[rows]
+            z = np.einsum("acrd,acd->acr", features, theta)
+            slope = scale * np.einsum("acr,acrd->acd", 1 / (1 + np.exp(-z)) - y[rows], features) + theta / 600
+            mixed = np.tensordot(W, theta, 1)
+            theta = mixed - step_size * slope + np.sqrt(2 * step_size) * rng.standard_normal(theta.shape)
+
+    return _best(loop, iterations, rounds=3)
+
+
+def desgld(
+    shards: list[tuple[Array, Array]], W: Array, chains: int, batch: int, step_size: float, iterations: int = 3
+) -> float:
+    """Return seconds an iteration of the package desgld, which loops over chains, agents and rows."""
+    from desgld import DeSGLD
+
+    x, y = [x for x, _ in shards], [y for _, y in shards]
+    dim = x[0].shape[1]
+    own = DeSGLD(len(shards), chains, 1, step_size, iterations, dim, batch, 100.0, x, y, W, None, "logistic")
+    return _best(own.vanila_desgld, iterations, rounds=2)
 
 
 def _best(run: Any, iterations: int, rounds: int) -> float:

@@ -20,8 +20,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedlangevin_mpi.config import RunConfig, read_config
+from fedlangevin_mpi.config import read_config
 from fedlangevin_mpi.evaluate import exact
+from fedlangevin_mpi.evaluate.exact_report import quadratic_potentials
 from fedlangevin_mpi.evaluate.recursion import Law
 from fedlangevin_mpi.store.reader import open_run
 
@@ -51,13 +52,6 @@ PUBLISHED = {  # by p_c: f = 1/2, 1/5, 1/10
 FRACTIONS = (0.5, 0.2, 0.1)
 
 
-def clients(config: RunConfig) -> tuple[np.ndarray, np.ndarray]:
-    assert config.clients is not None
-    shards = config.data.shards(range(config.clients), config.clients, config.seed)
-    means = np.stack([shard.arrays["mean"] for shard in shards])
-    return means, np.linalg.inv(np.stack([shard.arrays["covariance"] for shard in shards]))
-
-
 def step_size(target: Law, probability: float, fraction: float) -> float:
     spectrum = np.linalg.eigvalsh(np.linalg.inv(target.covariance))
     return float(probability * fraction * 2 / (spectrum[0] + spectrum[-1]))
@@ -79,7 +73,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as iterations=10000")
     arguments = parser.parse_args()
     config, _ = read_config(CONFIG, arguments.overrides)
-    target = exact.posterior(*clients(config))
+    target = exact.posterior(*quadratic_potentials(config))
     gamma = step_size(target, arguments.probability, arguments.fraction)
     table = Table("", "ours, relative", "published", title=f"p_c = {arguments.probability}, f = {arguments.fraction}")
     with tempfile.TemporaryDirectory() as folder:

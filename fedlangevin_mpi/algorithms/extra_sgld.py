@@ -7,7 +7,9 @@ With `V = (W + I) / 2` and a memory `q_i`, zero at first,
 
 all from the values at time k, so that `sum_i q_i = 0` always. On Gaussian potentials the stationary mean of every
 client is the posterior mean. (EXTRA's two-step form with fresh noise in every step would integrate the noise and
-diverge.)
+diverge.) `W` should be the same in every iteration: the memory pushes in all of them and is corrected by exchanges
+only, so that with a `communication_interval` or graphs that take turns the recursion may be unstable however small the
+step. Gradient tracking is not.
 
 Shi, Ling, Wu, Yin: EXTRA: an exact first-order algorithm for decentralized consensus optimization, SIAM J. Optim. 2015,
 with the noise of Langevin dynamics.
@@ -80,3 +82,12 @@ class ExtraSgld(Gossiping):
         """Return the randomness of a block."""
         steps = langevin_steps(streams, self.step_size, self.temperature)
         return DeSgldDraws(*steps, streams.noise(), self.mixing(streams))
+
+    def notes(self) -> list[str]:
+        """Say when W changes from iteration to iteration."""
+        if self.communication_interval == 1 and self.schedule == "cyclic":
+            return []
+        return [
+            "extra_sgld is made for one W in every iteration: with communication_interval or another schedule it may "
+            "diverge at any step size; gradient_tracking does not"
+        ]

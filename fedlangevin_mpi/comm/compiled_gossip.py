@@ -11,14 +11,16 @@ from fedlangevin_mpi.generic import define, exchange
 
 
 @register_jitable(inline="always")  # a helper that is called does not get the fastmath flags of its caller
-def _pack(positions, rows, send, pack, first, last):
-    clients, width = positions.shape
+def _pack(theta, rows, send, pack, first, last):
+    clients, chains, dim = theta.shape
     for c in range(clients):
-        for a in range(width):
-            rows[c, a] = positions[c, a]
+        for j in range(chains):
+            for a in range(dim):
+                rows[c, j, a] = theta[c, j, a]
     for p in range(first, last):
-        for a in range(width):
-            send[p - first, a] = positions[pack[p], a]
+        for j in range(chains):
+            for a in range(dim):
+                send[p - first, j, a] = theta[pack[p], j, a]
 
 
 @register_jitable(inline="always")
@@ -29,31 +31,35 @@ def _carry(requests, request_begin, first, last, status):
             failed |= MPI_Start(requests[q])
         for q in range(request_begin[r], request_begin[r + 1]):
             failed |= MPI_Wait(requests[q], status)
-    if failed != 0:
-        raise RuntimeError("MPI failed in an exchange with neighbours")
+    return failed
 
 
 @register_jitable(inline="always")
-def _sum(positions, rows, total, begin, source, weight):
-    clients, width = positions.shape
+def _sum(theta, rows, total, row_begin, m, source, weight):
+    clients, chains, dim = theta.shape
     for c in range(clients):
-        for a in range(width):
-            total[a] = 0.0
-        for e in range(begin[c], begin[c + 1]):
-            for a in range(width):
-                total[a] += weight[e] * rows[source[e], a]
-        for a in range(width):
-            positions[c, a] = total[a]
+        for j in range(chains):
+            for a in range(dim):
+                total[j, a] = 0.0
+        for e in range(row_begin[m, c], row_begin[m, c + 1]):
+            w, row = weight[e], source[e]  # not in the inner loop: the compiler cannot know that `total` is not these
+            for j in range(chains):
+                for a in range(dim):
+                    total[j, a] += w * rows[row, j, a]
+        for j in range(chains):
+            for a in range(dim):
+                theta[c, j, a] = total[j, a]
 
 
 def _gossip(theta, channel, weights, chains=None):
-    plan = channel.plan
-    positions = theta.reshape(theta.shape[0], theta.shape[1] * theta.shape[2])
-    _pack(positions, channel.rows, channel.send, plan.pack, plan.pack_begin[weights], plan.pack_begin[weights + 1])
-    first, last = channel.round_begin[weights], channel.round_begin[weights + 1]
-    _carry(channel.requests, channel.request_begin, first, last, channel.status)
-    channel.made[weights] += 1
-    _sum(positions, channel.rows, channel.total, plan.row_begin[weights], plan.source, plan.weight)
+    plan, m = channel.plan, weights
+    _pack(theta, channel.rows, channel.send, plan.pack, plan.pack_begin[m], plan.pack_begin[m + 1])
+    first, last = channel.round_begin[m], channel.round_begin[m + 1]
+    failed = _carry(channel.requests, channel.request_begin, first, last, channel.status)
+    channel.made[m] += 1
+    _sum(theta, channel.rows, channel.total, plan.row_begin, m, plan.source, plan.weight)
+    if failed != 0:  # an exception further up would cost more than the whole sum, in counts of references
+        raise RuntimeError("MPI failed in an exchange with neighbours")
 
 
 define(exchange, CompiledGossip, compiled=_gossip)

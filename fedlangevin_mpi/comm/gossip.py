@@ -31,8 +31,8 @@ class InterpretedGossip(NamedTuple):
     """Started from Python.
 
     Attributes:
-        send: `(sent, chains * dim)` the rows that other ranks need.
-        rows: `(clients_here + received, chains * dim)` the clients here and, behind them, the received ones.
+        send: `(sent, chains, dim)` the clients here that other ranks need.
+        rows: `(clients_here + received, chains, dim)` the clients here and, behind them, the received ones.
         made: `(M,)` how many exchanges each mixing matrix made.
         plan: what is packed and summed.
         local: each W as far as it concerns the clients here, `(clients_here, rows)`.
@@ -52,7 +52,7 @@ class CompiledGossip(NamedTuple):
 
     Attributes:
         send, rows, made, plan: as in `InterpretedGossip`.
-        total: `(chains * dim,)` float64, room for a sum.
+        total: `(chains, dim)` float64, room for a sum.
         round_begin: `(M + 1,)` where the rounds of each mixing matrix begin in `request_begin`.
         request_begin: where the requests of each round begin in `requests`.
         requests: addresses of persistent requests.
@@ -112,8 +112,8 @@ class GossipChannel:
         self._needed = [needs(matrix, hosted) for matrix in sparse]
         self._plan = plan(sparse, self._needed, self._here, world.rank)
         self._received = [_clients(needed.received_by(world.rank)) for needed in self._needed]
-        self._send = np.zeros((int(np.diff(self._plan.pack_begin).max()), chains * dim), dtype)
-        self._rows = np.zeros((len(self._here) + max(map(len, self._received)), chains * dim), dtype)
+        self._send = np.zeros((int(np.diff(self._plan.pack_begin).max()), chains, dim), dtype)
+        self._rows = np.zeros((len(self._here) + max(map(len, self._received)), chains, dim), dtype)
         self._made = np.zeros(len(sparse), np.int64)
         self._comm = MPI.COMM_NULL
         self._row_type = MPI.DATATYPE_NULL
@@ -193,10 +193,10 @@ class GossipChannel:
         for start in (1, 10):
             for m, received in enumerate(self._received):
                 pack = self._plan.pack[self._plan.pack_begin[m] : self._plan.pack_begin[m + 1]]
-                self._send[: len(pack)] = start + self._here.start + pack[:, None]
+                self._send[: len(pack)] = start + self._here.start + pack[:, None, None]
                 self._carry(m)
                 got = self._rows[clients : clients + len(received)]
-                right &= bool((got == start + np.array(received)[:, None]).all())
+                right &= bool((got == start + np.array(received)[:, None, None]).all())
         return bool(self._world.comm.allreduce(right, op=MPI.LAND))
 
     def _interpreted_handle(self) -> InterpretedGossip:
@@ -210,7 +210,7 @@ class GossipChannel:
             self._rows,
             self._made,
             self._plan,
-            total=np.zeros(self._rows.shape[1]),
+            total=np.zeros(self._rows.shape[1:]),
             round_begin=_begins([*map(len, self._rounds), 0]),
             request_begin=_begins([*map(len, rounds), 0]),
             requests=np.array([MPI._addressof(request) for requests in rounds for request in requests], np.intp),
@@ -269,13 +269,13 @@ def _begins(counts: Sequence[int]) -> Array:
 
 
 def _interpreted(theta: Any, channel: InterpretedGossip, weights: int, chains: None = None) -> None:
-    clients, width = len(theta), channel.rows.shape[1]
-    channel.rows[:clients] = on_host(theta, channel.rows).reshape(clients, width)
+    channel.rows[: len(theta)] = on_host(theta, channel.rows)
     pack = channel.plan.pack[channel.plan.pack_begin[weights] : channel.plan.pack_begin[weights + 1]]
     channel.send[: len(pack)] = channel.rows[pack]
     channel.carry(weights)
     channel.made[weights] += 1
-    put(theta, (channel.local[weights] @ channel.rows).reshape(theta.shape))
+    mixed = channel.local[weights] @ channel.rows.reshape(len(channel.rows), -1)
+    put(theta, mixed.reshape(theta.shape))
 
 
 define(exchange, InterpretedGossip, interpreted=_interpreted)

@@ -68,7 +68,7 @@ def needs(matrix: csr_array, hosted: Sequence[range]) -> Needs:
 
 
 class Plan(NamedTuple):
-    """What a rank packs and sums, for each of M mixing matrices; rows are `(chains * dim)` numbers of one client.
+    """What a rank packs and sums, for each of M mixing matrices; a row is the position of one client.
 
     Attributes:
         pack_begin: `(M + 1,)` where each matrix's part of `pack` begins.

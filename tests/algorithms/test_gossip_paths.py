@@ -186,6 +186,13 @@ def test_without_noise_every_client_finds_the_mode(kind):
     np.testing.assert_allclose(theta, np.broadcast_to(mode, theta.shape), rtol=0, atol=1e-10)
 
 
+def test_extra_wants_one_mixing_matrix():
+    assert ExtraSgld(step_size=STEP).notes() == []
+    for changing in ({"communication_interval": 2}, {"schedule": "pairwise"}):
+        (note,) = ExtraSgld(step_size=STEP, **changing).notes()
+        assert "may diverge at any step size" in note
+
+
 class Noisy(tuple):
     """Gaussian data whose minibatch gradients are off by a known number for every iteration."""
 

@@ -84,6 +84,6 @@ def both_ways(graph):
 
 
 def positions(opened, iteration, clients):
-    """Return the positions at the start of an iteration, `(clients, chains * dim)`; the run starts at zero."""
+    """Return the positions at the start of an iteration, `(clients, chains, dim)`; the run starts at zero."""
     rows = [opened.position(c)[iteration - 1] if iteration else np.zeros((2, 3)) for c in clients]
-    return np.array(rows).reshape(len(clients), 6)
+    return np.array(rows).reshape(len(clients), 2, 3)

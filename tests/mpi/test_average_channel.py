@@ -63,12 +63,12 @@ def first_refused(sums_rightly):
     """Return a self-test that finds the persistent request wrong on rank 0, and tests the fallback truly."""
     calls = []
 
-    def test(self, reduce):
+    def verdict(self, reduce):
         calls.append(reduce)
         right = sums_rightly(self, reduce)
         return right and len(calls) > 1
 
-    return test
+    return verdict
 
 
 def test_a_request_that_returns_old_contents_is_found(world):

@@ -143,11 +143,11 @@ def first_refused(delivers):
     """Return a self-test that finds the first carrier wrong, and tests the second truly."""
     calls = []
 
-    def test(self):
+    def verdict(self):
         calls.append(self)
         return delivers(self) and len(calls) > 1
 
-    return test
+    return verdict
 
 
 @pytest.mark.mpi(min_size=2)

@@ -58,4 +58,5 @@ def predictive_of(run: Run) -> Predictive | None:
         assert predicted is not None
         return predicted
 
-    return Predictive(predict, x, test.y, noise_scale)
+    most = config.model.predictive_positions(run.dim, len(x))
+    return Predictive(predict, x, test.y, noise_scale if sample.ndim == 2 else None, most)

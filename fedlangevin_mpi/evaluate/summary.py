@@ -29,7 +29,6 @@ CONSENSUS_DRAWS = 100
 """Of how many draws the consensus distance is computed, which reads the positions of all clients."""
 
 _SERIES_BYTES = 64 << 20
-_PREDICTIVE_POSITIONS = 10_000
 _PREDICTIVE_NUMBERS = 1 << 25
 
 
@@ -41,12 +40,14 @@ class Predictive(NamedTuple):
         x: `(n, p)` features, as the clients' were prepared.
         y: `(n,)` labels or targets.
         noise_scale: of a regression, the standard deviation of a target given its mean; None: `predict` classifies.
+        most: positions to predict from at most, evenly spaced ones.
     """
 
     predict: Callable[[Array, Array], Array]
     x: Array
     y: Array
     noise_scale: float | None = None
+    most: int = 10_000
 
 
 def summarise(run: Run, client: int | None = None, predictive: Predictive | None = None) -> dict[str, Any]:
@@ -54,7 +55,8 @@ def summarise(run: Run, client: int | None = None, predictive: Predictive | None
 
     Parameters are read and worked on some columns at a time, 64 MiB of them or one, so memory does not grow with the
     dimension. Of more than `DIAGNOSED` parameters, evenly spaced ones get `mcse_mean`, `ess_bulk`, `ess_tail` and
-    `r_hat`; the others None. Metrics are of the predictive averaged over at most 10,000 positions, evenly spaced.
+    `r_hat`; the others None. Metrics are of the predictive averaged over at most `predictive.most`
+    positions, evenly spaced.
 
     Args:
         run: to summarise.
@@ -152,7 +154,7 @@ def _diagnostics(series: Array, columns: Array, coins_shared: bool) -> dict[str,
 
 def _metrics(draws: Draws, predictive: Predictive) -> dict[str, float | None]:
     numbers = draws.shape[2] if predictive.noise_scale is None else max(draws.shape[2], len(predictive.y))
-    most = max(1, min(_PREDICTIVE_POSITIONS, _PREDICTIVE_NUMBERS // numbers))
+    most = max(1, min(predictive.most, _PREDICTIVE_NUMBERS // numbers))
     step = math.ceil(draws.shape[0] * draws.shape[1] / most)
     positions = draws[::step].reshape(-1, draws.shape[2])
     if predictive.noise_scale is None:

@@ -105,6 +105,10 @@ class Model(BaseModel):
         """Return `(chains, dim)` draws of the prior, or None where it is flat."""
         raise NotImplementedError
 
+    def own_draws(self, generator: np.random.Generator, chains: int, facts: Facts) -> Array | None:
+        """Return `(chains, dim)` starts of the model's own, or None where it has none."""
+        return None
+
     def predict(self, positions: Array, x: Array, facts: Facts) -> Array | None:
         """Return the predictive of every position, or None where the model predicts nothing.
 
@@ -117,6 +121,10 @@ class Model(BaseModel):
             `(draws, n, classes)` probabilities for a classifier; `(draws, n)` means for a regression.
         """
         return None
+
+    def predictive_positions(self, dim: int, rows: int) -> int:
+        """Return the most positions whose predictions of `rows` rows are averaged for a run's metrics."""
+        return 10_000
 
     def coordinates(self, facts: Facts, features: Sequence[str] | None) -> dict[str, list[str] | None]:
         """Return labels along an axis of every parameter: the features' names, where one has an axis of features."""

@@ -1,4 +1,4 @@
-"""Where chains start: a draw of the prior, zeros, the posterior mode, or a file; the same on all clients."""
+"""Where chains start: a draw of the prior, zeros, the mode, a module's own or a file; the same on all clients."""
 
 from __future__ import annotations
 
@@ -9,36 +9,46 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fedlangevin_mpi.comm.world import World
-from fedlangevin_mpi.config import FileStart, MapStart, PriorStart, RunConfig
+from fedlangevin_mpi.config import FileStart, MapStart, ModuleStart, PriorStart, RunConfig
 from fedlangevin_mpi.errors import ConfigError, FedLangevinError
 from fedlangevin_mpi.generic import Everything, gradient
 from fedlangevin_mpi.keys import Purpose, generator
+from fedlangevin_mpi.models.base import Facts
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def initial_positions(world: World, config: RunConfig, data: Any, clients_here: int, dim: int) -> Array:
+def initial_positions(world: World, config: RunConfig, data: Any, facts: Facts, clients_here: int, dim: int) -> Array:
     """Return `(clients_here, chains, dim)`, every client at the same `(chains, dim)`.
 
     Raises:
         ConfigError: a file that cannot be read, or of another shape.
         FedLangevinError: the search for the mode failed.
     """
-    start = _of_chains(world, config, data, clients_here, dim)
+    start = _of_chains(world, config, data, facts, clients_here, dim)
     return np.repeat(start.astype(config.dtype)[None], clients_here, axis=0)
 
 
-def _of_chains(world: World, config: RunConfig, data: Any, clients_here: int, dim: int) -> Array:
+def _of_chains(world: World, config: RunConfig, data: Any, facts: Facts, clients_here: int, dim: int) -> Array:
     shape = (config.chains, dim)
     if isinstance(config.initial, PriorStart):
         draws = config.model.prior_draws(generator(config.seed, Purpose.INITIAL), *shape)
         return np.zeros(shape) if draws is None else draws
     if isinstance(config.initial, MapStart):
         return np.broadcast_to(posterior_mode(world, config, data, clients_here, dim), shape)
+    if isinstance(config.initial, ModuleStart):
+        return world.from_root(lambda: _own(config, facts))
     if isinstance(config.initial, FileStart):
         path = config.initial.path
         return world.from_root(lambda: _read(path, shape))
     return np.zeros(shape)
+
+
+def _own(config: RunConfig, facts: Facts) -> Array:
+    start = config.model.own_draws(generator(config.seed, Purpose.INITIAL), config.chains, facts)
+    if start is None:
+        raise ConfigError(f"initial.name: found 'module'; allowed: for model network, found {config.model.name}")
+    return start
 
 
 def _read(path: str, shape: tuple[int, int]) -> Array:

@@ -180,9 +180,11 @@ class BlockLoop:
         }
 
     def _row_filler(self) -> Any:
+        """Return `draw_without_replacement`, compiled unless nothing is to be: in Python it takes a network's time."""
+        if self._algorithm.batch_size is None or self._config.engine == "interpreted":
+            return draw_without_replacement
         sample = np.zeros((1, 1)), np.zeros(1, np.int64), np.zeros((1, 1), np.int64)
-        minibatch = self._algorithm.batch_size is not None
-        return self._engine.ready(draw_without_replacement, *sample) if minibatch else draw_without_replacement
+        return self._engine.compile(draw_without_replacement, *sample)
 
 
 def _channel(world: World, prepared: Prepared, compiled: bool) -> AverageChannel | GossipChannel:

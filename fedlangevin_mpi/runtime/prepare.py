@@ -74,7 +74,7 @@ def prepare(world: World, config: RunConfig) -> Prepared:
     weights = [1 / placement.total] * len(shards)
     data = world.agree(lambda: config.model.pack(shards, weights, facts, np.dtype(config.dtype)))
     dim = config.model.dimension(facts)
-    theta = initial_positions(world, config, data, len(shards), dim)
+    theta = initial_positions(world, config, data, facts, len(shards), dim)
     sizes = [config.model.rows(shard) for shard in shards]
     features = world.comm.bcast(shards[0].features, root=0)
     return Prepared(config, placement, clients, facts, dim, sizes, data, theta, features, standardization, mixing)

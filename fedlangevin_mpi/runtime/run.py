@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,7 @@ def _run(world: World, config: RunConfig, source: str, force: bool, started: flo
     world.from_root(lambda: folder.claim(directory, force))
     with _threads(world) as threads:
         prepared = prepare(world, config)
+        _limit_torch(threads)
         minibatch = config.algorithm.batch_size is not None
         compiled = world.agree(lambda: wants_compiled(config.engine, prepared.data, minibatch))
         engine = Engine(world, compiled, config.model.fingerprint())
@@ -118,6 +120,12 @@ def _threads(world: World) -> Iterator[str]:
     share = max(1, len(os.sched_getaffinity(0)) // ranks_on_this_node(world.comm))
     with threadpool_limits(None if "OMP_NUM_THREADS" in os.environ else share):
         yield os.environ.get("OMP_NUM_THREADS", str(share))
+
+
+def _limit_torch(threads: str) -> None:
+    """Give torch, where a model imported it, the same share; it reads OMP_NUM_THREADS itself."""
+    if "torch" in sys.modules and "OMP_NUM_THREADS" not in os.environ:
+        sys.modules["torch"].set_num_threads(int(threads))
 
 
 @contextlib.contextmanager

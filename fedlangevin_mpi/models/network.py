@@ -249,9 +249,9 @@ class Network(Model):
         except ImportError as error:
             raise self._refused("it needs torch: pip install 'fedlangevin_mpi[torch]'", error) from error
         shape = self._row_shape(facts)
+        factory = self._factory(facts)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # what is not sampled is the same on all ranks
-            factory = self._factory(facts)
             try:
                 module = factory()
             except Exception as error:

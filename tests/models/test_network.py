@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,15 +8,18 @@ from pydantic import ValidationError
 
 pytest.importorskip("torch")
 
+from fedlangevin_mpi.algorithms import algorithms
 from fedlangevin_mpi.config import make_config
 from fedlangevin_mpi.data.shard import Shard
 from fedlangevin_mpi.errors import ConfigError
+from fedlangevin_mpi.evaluate.held_out import summary_of
 from fedlangevin_mpi.models import network as network_module
 from fedlangevin_mpi.models.base import Facts
 from fedlangevin_mpi.models.network import Network
 from fedlangevin_mpi.runtime.run import run
 from fedlangevin_mpi.store.reader import open_run
 
+ROOT = Path(__file__).parents[2]
 LINEAR = """
 import torch
 
@@ -90,6 +94,34 @@ def test_a_linear_network_gives_the_draws_of_the_linear_model(kind, algorithm, u
     found = last_draw(tmp_path, network, data, sampler)
     want = last_draw(tmp_path, plain, data, sampler)
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-4 * np.abs(want).max())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, kind in algorithms().items() if kind.communicates in ("average", "gossip", "never")]
+)
+def test_every_sampler_runs_a_network(name, tmp_path):
+    kind = algorithms()[name]
+    values = {
+        "clients": 1 if kind.communicates == "never" else 3,
+        "chains": 2,
+        "iterations": 4,
+        "engine": "interpreted",
+        "initial": {"name": "module"},
+        "algorithm": {"name": name, "step_size": 1e-3, "batch_size": 8},
+        "model": {"name": "network", "module": "mlp", "options": {"hidden": [4]}},
+        "data": {"name": "wine", "standardize": "pooled"},
+        "output": {"directory": str(tmp_path / "run")},
+    }
+    if kind.communicates == "gossip":
+        values["topology"] = str(ROOT / "topologies" / "ring.yaml")
+    values["algorithm"] |= {"friction": 1.0} if name == "de_sghmc" else {}
+    values["algorithm"] |= {"communication_probability": 0.5} if kind.communicates == "average" else {}
+    opened = open_run(run(make_config(values)))
+    draws = opened.average()[:]
+    assert draws.dtype == np.float32
+    assert (draws[0] != draws[-1]).mean() > 0.99
+    assert set(summary_of(opened)["metrics"]) == {"accuracy", "ece", "mce", "brier", "nll"}
+    assert list(opened.named()) == ["hidden0.weight", "hidden0.bias", "output.weight", "output.bias"]
 
 
 def test_networks_are_of_float32_unless_one_says_otherwise():

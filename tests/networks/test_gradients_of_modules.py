@@ -56,9 +56,12 @@ def shape_of(module, x):
     return {144: (1, 12, 12), 192: (3, 8, 8)}.get(x.shape[1], (x.shape[1],))
 
 
-@pytest.mark.parametrize("chains", [1, 2], ids=["one by one", "at once"])
+@pytest.mark.parametrize(
+    ("chains", "few"), [(1, 0), (2, 0), (2, 10**7)], ids=["one by one", "at once, inside", "at once, outside"]
+)
 @pytest.mark.parametrize("case", CASES)
-def test_minibatch_gradients_are_autograds(case, chains):
+def test_minibatch_gradients_are_autograds(case, chains, few, monkeypatch):
+    monkeypatch.setattr(flat, "_FEW_NUMBERS", few)
     model, _, data, theta, module = problem(case, chains)
     drawn = (4, 3)
     row = np.zeros((1, 2, chains, 4), np.int64)
@@ -86,7 +89,9 @@ def test_full_gradients_in_chunks_are_autograds(case, monkeypatch):
         np.testing.assert_allclose(found[c, 0], want, rtol=1e-6, atol=1e-6 * np.abs(want).max())
 
 
-def test_full_gradients_of_several_chains_at_once_are_those_of_each():
+@pytest.mark.parametrize("few", [0, 10**5], ids=["inside", "outside"])
+def test_full_gradients_of_several_chains_at_once_are_those_of_each(few, monkeypatch):
+    monkeypatch.setattr(flat, "_FEW_NUMBERS", few)
     _, _, data, theta, _ = problem("mlp", 5)
     together = gradient(theta, data, Everything(2), 0)
     alone = [gradient(np.ascontiguousarray(theta[:, j : j + 1]), data, Everything(2), 0) for j in range(5)]

@@ -21,6 +21,7 @@ from fedlangevin_mpi.runtime import folder
 from fedlangevin_mpi.runtime.engine import Engine, wants_compiled
 from fedlangevin_mpi.runtime.loop import BlockLoop
 from fedlangevin_mpi.runtime.prepare import Prepared, prepare
+from fedlangevin_mpi.runtime.space import check_space
 from fedlangevin_mpi.runtime.step_note import step_size_notes
 from fedlangevin_mpi.store.writer import DrawWriter
 
@@ -53,6 +54,7 @@ def _run(world: World, config: RunConfig, source: str, force: bool, started: flo
     with _threads(world) as threads:
         prepared = prepare(world, config)
         _limit_torch(threads)
+        world.from_root(lambda: check_space(config, prepared.placement.total, prepared.dim, directory))
         minibatch = config.algorithm.batch_size is not None
         compiled = world.agree(lambda: wants_compiled(config.engine, prepared.data, minibatch))
         engine = Engine(world, compiled, config.model.fingerprint())

@@ -92,6 +92,7 @@ def test_full_gradients_in_chunks_are_autograds(case, monkeypatch):
 @pytest.mark.parametrize("few", [0, 10**5], ids=["inside", "outside"])
 def test_full_gradients_of_several_chains_at_once_are_those_of_each(few, monkeypatch):
     monkeypatch.setattr(flat, "_FEW_NUMBERS", few)
+    monkeypatch.setattr(flat, "_LARGEST_CHUNK", 4)
     _, _, data, theta, _ = problem("mlp", 5)
     together = gradient(theta, data, Everything(2), 0)
     alone = [gradient(np.ascontiguousarray(theta[:, j : j + 1]), data, Everything(2), 0) for j in range(5)]

@@ -48,9 +48,10 @@ def predictive_of(run: Run) -> Predictive | None:
         return None
     x = config.data.design_matrix(test.x, run.resolved.standardization)
     facts = Facts(**run.resolved.facts)
-    sample = config.model.predict(np.zeros((1, run.dim)), x[:1], facts)
-    noise_scale: float | None = getattr(config.model, "noise_scale", None)
-    if sample is None or (sample.ndim == 2 and noise_scale is None):
+    start = np.zeros((1, run.dim))
+    sample = config.model.predict(start, x[:1], facts)
+    regression = sample is not None and sample.ndim == 2
+    if sample is None or (regression and config.model.predictive_noise(start) is None):
         return None  # predictive means without a noise scale have no likelihood
 
     def predict(positions: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -58,5 +59,10 @@ def predictive_of(run: Run) -> Predictive | None:
         assert predicted is not None
         return predicted
 
+    def noise_scale(positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        found = config.model.predictive_noise(positions)
+        assert found is not None
+        return found
+
     most = config.model.predictive_positions(run.dim, len(x))
-    return Predictive(predict, x, test.y, noise_scale if sample.ndim == 2 else None, most)
+    return Predictive(predict, x, test.y, noise_scale if regression else None, most)

@@ -39,14 +39,15 @@ class Predictive(NamedTuple):
         predict: maps positions `(draws, dim)` and `x` to probabilities `(draws, n, classes)` or means `(draws, n)`.
         x: `(n, p)` features, as the clients' were prepared.
         y: `(n,)` labels or targets.
-        noise_scale: of a regression, the standard deviation of a target given its mean; None: `predict` classifies.
+        noise_scale: of a regression, maps positions to the standard deviation of a target given its mean,
+            `(draws, 1)`; None: `predict` classifies.
         most: positions to predict from at most, evenly spaced ones.
     """
 
     predict: Callable[[Array, Array], Array]
     x: Array
     y: Array
-    noise_scale: float | None = None
+    noise_scale: Callable[[Array], Array] | None = None
     most: int = 10_000
 
 
@@ -161,7 +162,7 @@ def _metrics(draws: Draws, predictive: Predictive) -> dict[str, float | None]:
         found = metrics(posterior_predictive(predictive.predict, positions, predictive.x), predictive.y)
     else:
         means = predictive.predict(positions, predictive.x)
-        found = regression_metrics(means, predictive.y, predictive.noise_scale)
+        found = regression_metrics(means, predictive.y, predictive.noise_scale(positions))
     return dict(zip(found, _plain(np.array(list(found.values()))), strict=True))
 
 

@@ -122,6 +122,13 @@ class Model(BaseModel):
         """
         return None
 
+    def predictive_noise(self, positions: Array) -> Array | None:
+        """Return the standard deviation of a target given its mean at `positions (draws, dim)`, `(draws, 1)`.
+
+        None for a classifier, and for a model that does not say.
+        """
+        return None
+
     def predictive_positions(self, dim: int, rows: int) -> int:
         """Return the most positions whose predictions of `rows` rows are averaged for a run's metrics."""
         return 10_000

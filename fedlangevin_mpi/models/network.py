@@ -103,7 +103,11 @@ class Network(Model):
         int | None, Field(ge=2, description="labels are 0 to classes - 1; absent: as many as all clients' labels need")
     ] = None
     noise_scale: Annotated[
-        float, Field(gt=0, description="of likelihood gaussian: standard deviation of y given its mean, known")
+        Annotated[float, Field(gt=0)] | Literal["learned"],
+        Field(
+            description="of likelihood gaussian: standard deviation of y given its mean, in its units; learned: its "
+            "logarithm is one more parameter, under the same prior"
+        ),
     ] = 1.0
     prior_scale: Annotated[PriorScale | None, Field(description="absent: 1, unless weight_decay is given")] = None
     weight_decay: Annotated[
@@ -124,7 +128,7 @@ class Network(Model):
         if self.likelihood == "gaussian" and self.classes is not None:
             raise ValueError(f"classes: found {self.classes}; allowed: absent, since likelihood gaussian has none")
         if self.likelihood == "categorical" and self.noise_scale != 1:
-            raise ValueError(f"noise_scale: found {self.noise_scale:g}; allowed: absent with likelihood categorical")
+            raise ValueError(f"noise_scale: found {self.noise_scale}; allowed: absent with likelihood categorical")
         return self
 
     def facts(self, shard: Shard) -> Facts:
@@ -171,12 +175,11 @@ class Network(Model):
         """Return the parameters of modules as they are made, each from random numbers of its own, `(chains, dim)`."""
         import torch
 
-        made = []
+        network, made = self._network(facts), []
         with torch.random.fork_rng(devices=[]):
             for seed in generator.integers(2**32, size=chains):
                 torch.manual_seed(int(seed))
-                trained = (p for p in self._factory(facts)().parameters() if p.requires_grad)
-                made.append(torch.cat([p.detach().reshape(-1) for p in trained]).numpy())
+                made.append(network.position_of(self._factory(facts)()).numpy())
         return np.stack(made)
 
     def predict(self, positions: Array, x: Array, facts: Facts) -> Array:
@@ -184,6 +187,14 @@ class Network(Model):
         dtype = positions.dtype
         network = self._network(facts, dtype.name)
         return network.predict(np.ascontiguousarray(positions), np.ascontiguousarray(x, dtype))
+
+    def predictive_noise(self, positions: Array) -> Array | None:
+        """Return the noise's standard deviation at every position, or None of a classifier."""
+        if self.likelihood == "categorical":
+            return None
+        if self.noise_scale == "learned":
+            return np.exp(positions[:, -1:])
+        return np.full((len(positions), 1), self.noise_scale)
 
     def predictive_positions(self, dim: int, rows: int) -> int:
         """Return at how many positions, 100 to 10,000, predictions are made: a network's are slow."""
@@ -222,7 +233,9 @@ class Network(Model):
     def _likelihood(self, facts: Facts) -> Likelihood:
         from fedlangevin_mpi.networks.likelihoods import Categorical, Gaussian
 
-        return Gaussian(self.noise_scale) if self.likelihood == "gaussian" else Categorical(facts.classes)
+        if self.likelihood == "categorical":
+            return Categorical(facts.classes)
+        return Gaussian(None if self.noise_scale == "learned" else self.noise_scale)
 
     def _factory(self, facts: Facts) -> Callable[[], nn.Module]:
         """Return what makes the module, with parameters from torch's generator."""

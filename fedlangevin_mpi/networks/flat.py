@@ -48,7 +48,8 @@ class FlatNetwork:
         dtype: of positions and rows.
 
     Attributes:
-        shapes: of every parameter that is trained, by name, in the order of a position.
+        shapes: of every parameter that is sampled, by name, in the order of a position: the module's, then the
+            likelihood's own.
         dim: how many numbers they hold.
     """
 
@@ -56,18 +57,24 @@ class FlatNetwork:
         self._module = copy.deepcopy(module).to(torch.from_numpy(np.empty(0, dtype)).dtype)
         self._likelihood, self._row_shape = likelihood, row_shape
         trained = {name: p for name, p in self._module.named_parameters() if p.requires_grad}
-        self.shapes = {name: tuple(p.shape) for name, p in trained.items()}
+        self._of_module = {name: tuple(p.shape) for name, p in trained.items()}
+        self.shapes = self._of_module | likelihood.parameters
         self._sizes = [prod(shape) for shape in self.shapes.values()]
         self.dim = sum(self._sizes)
-        self.own_position = torch.cat([p.detach().reshape(-1) for p in trained.values()]) if trained else torch.empty(0)
+        self.own_position = self.position_of(self._module)
         self._convolves = any(isinstance(m, nn.modules.conv._ConvNd) for m in self._module.modules())
         self._vectorises = True
         self._row_bytes: int | None = None
 
     def outputs(self, position: Tensor, x: Tensor) -> Tensor:
         """Return what the module makes of rows `x (n, *row_shape)` at one position."""
-        parts = zip(self.shapes.items(), position.split_with_sizes(self._sizes), strict=True)
+        parts = zip(self._of_module.items(), position.split_with_sizes(self._sizes), strict=False)
         return functional_call(self._module, {name: part.view(shape) for (name, shape), part in parts}, (x,))  # type: ignore[no-any-return]
+
+    def position_of(self, module: nn.Module) -> Tensor:
+        """Return the position of a module of this kind, `(dim,)`; the likelihood's own parameters are 0."""
+        trained = [p.detach().reshape(-1) for p in module.parameters() if p.requires_grad]
+        return torch.cat([*trained, trained[0].new_zeros(self.dim - sum(map(len, trained)))])
 
     def buffers(self) -> list[Tensor]:
         """Return the module's buffers, which are constants."""
@@ -79,7 +86,8 @@ class FlatNetwork:
 
     def loss(self, position: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """Return `sum_j weight_j U_j`, of rows `(n, *row_shape)`."""
-        return (weight * self._likelihood.losses(self.outputs(position, x), y)).sum()
+        own = position[sum(map(prod, self._of_module.values())) :]
+        return (weight * self._likelihood.losses(self.outputs(position, x), y, own)).sum()
 
     def probe(self, x: Array) -> None:
         """Learn from a row of `x (n, p)` how much memory one takes, and whether the module can be vectorised."""

@@ -8,12 +8,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+LOG_NOISE = "log_noise_scale"
+
 
 class Likelihood(Protocol):
-    """The law of `y` given a module's outputs."""
+    """The law of `y` given a module's outputs.
 
-    def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return every row's negative log likelihood, `(n,)`, up to a constant."""
+    Attributes:
+        parameters: the shape of every parameter of its own, which lie behind the module's.
+    """
+
+    parameters: dict[str, tuple[int, ...]]
+
+    def losses(self, outputs: Tensor, y: Tensor, own: Tensor) -> Tensor:
+        """Return every row's negative log likelihood, `(n,)`, up to a constant, given its own parameters."""
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return what is predicted of every row."""
@@ -31,8 +39,9 @@ class Categorical:
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
+        self.parameters: dict[str, tuple[int, ...]] = {}
 
-    def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
+    def losses(self, outputs: Tensor, y: Tensor, own: Tensor) -> Tensor:
         """Return the cross entropies."""
         return cross_entropy(outputs, y, reduction="none")
 
@@ -48,14 +57,22 @@ class Categorical:
 
 
 class Gaussian:
-    """`y ~ N(output, noise_scale^2)`."""
+    """`y ~ N(output, noise_scale^2)`.
 
-    def __init__(self, noise_scale: float) -> None:
+    Args:
+        noise_scale: None: its logarithm is a parameter.
+    """
+
+    def __init__(self, noise_scale: float | None) -> None:
         self._noise_scale = noise_scale
+        self.parameters: dict[str, tuple[int, ...]] = {} if noise_scale is not None else {LOG_NOISE: ()}
 
-    def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the squared errors over `2 noise_scale^2`."""
-        return ((outputs.reshape(y.shape) - y) / self._noise_scale).square() / 2
+    def losses(self, outputs: Tensor, y: Tensor, own: Tensor) -> Tensor:
+        """Return the squared errors over `2 noise_scale^2`, and `log noise_scale` where that is a parameter."""
+        errors = outputs.reshape(y.shape) - y
+        if self._noise_scale is not None:
+            return (errors / self._noise_scale).square() / 2
+        return (errors * torch.exp(-own[0])).square() / 2 + own[0]
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return the means, `(n,)`."""

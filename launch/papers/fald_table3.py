@@ -37,7 +37,9 @@ def samplers(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the overrides of every sampler of the table."""
     config = with_overrides(CONFIG, given)
     step, clients, rows = config.algorithm.step_size, config.clients, config.algorithm.batch_size
-    assert isinstance(step, float) and clients and rows
+    assert isinstance(step, float)
+    assert clients
+    assert rows
     common = {"step_size": step, "communication_probability": 1 / clients, "batch_size": rows}
     centralised = {"name": "sgld", "step_size": step / clients, "batch_size": rows * clients}
     return {

@@ -134,7 +134,9 @@ def test_classifier_is_judged_by_its_mean_predictive(make_run, x):
 def test_regression_is_judged_by_its_mixture(make_run, x):
     features = np.random.default_rng(0).normal(size=(50, 3))
     targets = features @ [0.0, 5.0, -3.0] + 1
-    predictive = Predictive(lambda positions, f: positions @ f.T, features, targets, noise_scale=2.0)
+    predictive = Predictive(
+        lambda positions, f: positions @ f.T, features, targets, lambda positions: np.full((len(positions), 1), 2.0)
+    )
     found = summarise(open_run(make_run(x)), 0, predictive)["metrics"]
     assert found == pytest.approx(regression_metrics(x[:, 0].reshape(-1, 3) @ features.T, targets, 2.0), rel=1e-12)
 

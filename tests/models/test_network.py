@@ -124,6 +124,34 @@ def test_every_sampler_runs_a_network(name, tmp_path):
     assert list(opened.named()) == ["hidden0.weight", "hidden0.bias", "output.weight", "output.bias"]
 
 
+def test_a_noise_scale_is_learned(user_module, tmp_path):
+    values = {
+        "clients": 2,
+        "iterations": 3000,
+        "warmup": 1000,
+        "initial": {"name": "module"},
+        "algorithm": {"name": "fald", "step_size": 2e-4, "communication_probability": 1.0},
+        "model": {
+            "name": "network",
+            "module": f"{user_module(LINEAR)}:regression",
+            "likelihood": "gaussian",
+            "noise_scale": "learned",
+            "prior_scale": 3.0,
+        },
+        "data": {"name": "synthetic_linear", "features": 4, "rows": 200, "noise_scale": 0.25},
+        "output": {"directory": str(tmp_path / "run")},
+    }
+    config = make_config(values)
+    opened = open_run(run(config))
+    shards = [shard.arrays for shard in config.data.shards(range(2), 2, 0)]
+    x, y = (np.concatenate([arrays[name] for arrays in shards]) for name in ("x", "y"))
+    residual = (y - x @ np.linalg.lstsq(x, y)[0]).std(ddof=4)
+    found = np.exp(opened.named()["log_noise_scale"])
+    # The posterior of a noise scale given 400 rows is nearly N(residual, residual^2 / 800).
+    assert found.mean() == pytest.approx(residual, rel=0.03)
+    assert found.std() == pytest.approx(residual / np.sqrt(800), rel=0.5)
+
+
 def test_networks_are_of_float32_unless_one_says_otherwise():
     values = {
         "iterations": 1,

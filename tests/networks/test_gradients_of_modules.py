@@ -19,6 +19,11 @@ SCALE = 0.7
 CASES = {
     "mlp": ({"module": "mlp", "options": {"hidden": [6, 5]}}, lambda: mlp((12,), 3, [6, 5]), 12),
     "regression": ({"module": "mlp", "likelihood": "gaussian", "noise_scale": 0.5}, lambda: mlp((12,), 1), 12),
+    "learned": (
+        {"module": "mlp", "likelihood": "gaussian", "noise_scale": "learned"},
+        lambda: mlp((12,), 1),
+        12,
+    ),
     "lenet5": ({"module": "lenet5"}, lambda: lenet5((1, 12, 12), 3), 144),
     "resnet20": ({"module": "resnet20"}, lambda: resnet20((3, 8, 8), 3), 192),
 }
@@ -35,21 +40,25 @@ def problem(case, chains):
     facts = model.facts(shards[0])
     data = model.pack(shards, WEIGHTS, facts, np.float64)
     own = model.own_draws(rng, len(SIZES) * chains, facts).astype(np.float64)
+    own[:, -1] += 0.3  # where it is the logarithm of the noise, not 0
     return model, facts, data, own.reshape(len(SIZES), chains, -1), build().double()
 
 
 def expected(model, module, position, x, y, factor, prior_weight):
     """Return the gradient by autograd of the textbook potential of a plain module that holds the position."""
     module = copy.deepcopy(module)
+    log_noise = torch.tensor(position[-1:], requires_grad=True)
     torch.nn.utils.vector_to_parameters(torch.from_numpy(position.copy()), module.parameters())
+    parameters = [*module.parameters(), *[log_noise] * (model.noise_scale == "learned")]
     outputs, y = module(torch.from_numpy(x).reshape(len(x), *shape_of(module, x))), torch.from_numpy(y)
     if model.likelihood == "gaussian":
-        loss = -torch.distributions.Normal(outputs[:, 0], model.noise_scale).log_prob(y).sum()
+        noise = log_noise.exp() if model.noise_scale == "learned" else model.noise_scale
+        loss = -torch.distributions.Normal(outputs[:, 0], noise).log_prob(y).sum()
     else:
         loss = -torch.distributions.Categorical(logits=outputs).log_prob(y).sum()
-    prior = sum(torch.distributions.Normal(0.0, SCALE).log_prob(p).sum() for p in module.parameters())
+    prior = sum(torch.distributions.Normal(0.0, SCALE).log_prob(p).sum() for p in parameters)
     (factor * loss - prior_weight * prior).backward()
-    return np.concatenate([p.grad.reshape(-1).numpy() for p in module.parameters()])
+    return np.concatenate([p.grad.reshape(-1).numpy() for p in parameters])
 
 
 def shape_of(module, x):

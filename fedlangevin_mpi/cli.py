@@ -80,6 +80,15 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("file", type=Path, metavar="FILE.nc")
     export.add_argument("--client", type=int, metavar="I", help="of one client instead of the average over clients")
 
+    watch = _command(commands, "watch", _watch, "follow a run that is still going, until it ends")
+    watch.add_argument("directory", type=Path, metavar="DIR")
+    watch.add_argument("--once", action="store_true", help="show it as it is, and return")
+    watch.add_argument("--seconds", type=_positive, default=2, metavar="S", help="between two looks")
+
+    report = _command(commands, "report", _report, "a page on a run, or one that compares several")
+    report.add_argument("directories", type=Path, nargs="+", metavar="DIR")
+    report.add_argument("--output", type=Path, metavar="FILE.html", help="instead of DIR/report.html")
+
     exact = _command(commands, "exact", _exact, "posterior, stationary law and bias of a sampler on a gaussian config")
     exact.add_argument("config", help="a YAML file")
     exact.add_argument("overrides", nargs="*", metavar="key=value")
@@ -175,10 +184,23 @@ def _export(arguments: argparse.Namespace) -> None:
     export(open_run(arguments.directory), arguments.file, client=arguments.client)
 
 
+def _watch(arguments: argparse.Namespace) -> None:
+    from fedlangevin_mpi.report.watch import watch
+
+    with contextlib.suppress(KeyboardInterrupt):  # how one stops to watch
+        watch(arguments.directory, arguments.seconds, arguments.once)
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    from fedlangevin_mpi.report.html import write_report
+
+    print(f"wrote {write_report(arguments.directories, arguments.output)}")
+
+
 def _exact(arguments: argparse.Namespace) -> None:
     from fedlangevin_mpi.config import read_config
     from fedlangevin_mpi.evaluate.exact_report import exact_report, print_exact_report
-    from fedlangevin_mpi.runtime.mixing import mixing_of
+    from fedlangevin_mpi.topology.scheduled import mixing_of
 
     config, _ = read_config(arguments.config, arguments.overrides)
     matrices = mixing_of(config, config.clients).matrices if config.topologies and config.clients else []

@@ -49,17 +49,20 @@ class Predictive(NamedTuple):
     noise_scale: float | None = None
 
 
-def summarise(run: Run, client: int | None = None, predictive: Predictive | None = None) -> dict[str, Any]:
+def summarise(
+    run: Run, client: int | None = None, predictive: Predictive | None = None, diagnosed: int = DIAGNOSED
+) -> dict[str, Any]:
     """Return what `summary.json` holds: plain numbers, lists and None, in the order of the file.
 
     Parameters are read and worked on some columns at a time, 64 MiB of them or one, so memory does not grow with the
-    dimension. Of more than `DIAGNOSED` parameters, evenly spaced ones get `mcse_mean`, `ess_bulk`, `ess_tail` and
+    dimension. Of more than `diagnosed` parameters, evenly spaced ones get `mcse_mean`, `ess_bulk`, `ess_tail` and
     `r_hat`; the others None. Metrics are of the predictive averaged over at most 10,000 positions, evenly spaced.
 
     Args:
         run: to summarise.
         client: None: the average over clients.
         predictive: None: there are no metrics.
+        diagnosed: how many parameters get diagnostics at most.
 
     Returns:
         The keys of the Contract; None where a number is not known (yet) or not finite. Of a run that gossips, also
@@ -79,7 +82,7 @@ def summarise(run: Run, client: int | None = None, predictive: Predictive | None
         "draws": run.draws,
         **_statistics(run.statistics),
         **_consensus(run),
-        "parameters": _parameters(draws, run.resolved.labels(), run.coins == "shared"),
+        "parameters": _parameters(draws, run.resolved.labels(), run.coins == "shared", diagnosed),
         "metrics": _metrics(draws, predictive) if predictive is not None and run.draws else {},
     }
 
@@ -112,10 +115,10 @@ def _statistics(statistics: Statistics | None) -> dict[str, Any]:
     return unknown
 
 
-def _parameters(draws: Draws, names: list[str], coins_shared: bool) -> dict[str, list[Any]]:
+def _parameters(draws: Draws, names: list[str], coins_shared: bool, most: int) -> dict[str, list[Any]]:
     count, chains, dim = draws.shape
     width = max(1, _SERIES_BYTES // max(1, 8 * count * chains))
-    diagnosed = np.unique(np.linspace(0, dim - 1, min(dim, DIAGNOSED)).round().astype(int))
+    diagnosed = np.unique(np.linspace(0, dim - 1, min(dim, most)).round().astype(int))
     columns: dict[str, list[Array]] = {}
     for first in range(0, dim, width):
         series = np.moveaxis(draws[:, :, first : first + width], 1, 0).astype(np.float64)
@@ -150,11 +153,17 @@ def _diagnostics(series: Array, columns: Array, coins_shared: bool) -> dict[str,
     return result
 
 
-def _metrics(draws: Draws, predictive: Predictive) -> dict[str, float | None]:
+def predictive_positions(draws: Draws, predictive: Predictive) -> Array:
+    """Return the positions that the predictive is averaged over, `(n, dim)`: at most 10,000, evenly spaced draws."""
     numbers = draws.shape[2] if predictive.noise_scale is None else max(draws.shape[2], len(predictive.y))
     most = max(1, min(_PREDICTIVE_POSITIONS, _PREDICTIVE_NUMBERS // numbers))
     step = math.ceil(draws.shape[0] * draws.shape[1] / most)
-    positions = draws[::step].reshape(-1, draws.shape[2])
+    positions: Array = draws[::step].reshape(-1, draws.shape[2])
+    return positions
+
+
+def _metrics(draws: Draws, predictive: Predictive) -> dict[str, float | None]:
+    positions = predictive_positions(draws, predictive)
     if predictive.noise_scale is None:
         found = metrics(posterior_predictive(predictive.predict, positions, predictive.x), predictive.y)
     else:

@@ -15,8 +15,8 @@ from fedlangevin_mpi.data.standardize import Standardization
 from fedlangevin_mpi.errors import ConfigError, ShardError
 from fedlangevin_mpi.models.base import Facts, agree
 from fedlangevin_mpi.runtime.initial import initial_positions
-from fedlangevin_mpi.runtime.mixing import Mixing, mixing_of
 from fedlangevin_mpi.runtime.placement import Placement, place
+from fedlangevin_mpi.topology.scheduled import Mixing, mixing_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

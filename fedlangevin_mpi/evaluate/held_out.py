@@ -9,7 +9,7 @@ import numpy as np
 
 from fedlangevin_mpi.config import make_config
 from fedlangevin_mpi.errors import FedLangevinError
-from fedlangevin_mpi.evaluate.summary import DIAGNOSED, Predictive, summarise
+from fedlangevin_mpi.evaluate.summary import Predictive, summarise
 from fedlangevin_mpi.models.base import Facts
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def summary_of(run: Run, client: int | None = None, diagnosed: int = DIAGNOSED) -> dict[str, Any]:
+def summary_of(run: Run, client: int | None = None, most: int | None = None) -> dict[str, Any]:
     """Return a run's summary with predictive metrics, where it has held-out rows; see `summarise`.
 
     Held-out rows that cannot be read any more cost only the metrics: the log says so.
@@ -32,7 +32,7 @@ def summary_of(run: Run, client: int | None = None, diagnosed: int = DIAGNOSED) 
     except FedLangevinError as e:
         log.warning("no predictive metrics: %s", e)
         predictive = None
-    return summarise(run, client, predictive, diagnosed)
+    return summarise(run, client, predictive, most)
 
 
 def predictive_of(run: Run) -> Predictive | None:

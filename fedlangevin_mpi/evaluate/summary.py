@@ -50,19 +50,19 @@ class Predictive(NamedTuple):
 
 
 def summarise(
-    run: Run, client: int | None = None, predictive: Predictive | None = None, diagnosed: int = DIAGNOSED
+    run: Run, client: int | None = None, predictive: Predictive | None = None, most: int | None = None
 ) -> dict[str, Any]:
     """Return what `summary.json` holds: plain numbers, lists and None, in the order of the file.
 
     Parameters are read and worked on some columns at a time, 64 MiB of them or one, so memory does not grow with the
-    dimension. Of more than `diagnosed` parameters, evenly spaced ones get `mcse_mean`, `ess_bulk`, `ess_tail` and
+    dimension. Of more than `DIAGNOSED` parameters, evenly spaced ones get `mcse_mean`, `ess_bulk`, `ess_tail` and
     `r_hat`; the others None. Metrics are of the predictive averaged over at most 10,000 positions, evenly spaced.
 
     Args:
         run: to summarise.
         client: None: the average over clients.
         predictive: None: there are no metrics.
-        diagnosed: how many parameters get diagnostics at most.
+        most: how many parameters, evenly spaced, get any number; None: all.
 
     Returns:
         The keys of the Contract; None where a number is not known (yet) or not finite. Of a run that gossips, also
@@ -82,7 +82,7 @@ def summarise(
         "draws": run.draws,
         **_statistics(run.statistics),
         **_consensus(run),
-        "parameters": _parameters(draws, run.resolved.labels(), run.coins == "shared", diagnosed),
+        "parameters": _parameters(draws, run.resolved.labels(), run.coins == "shared", most),
         "metrics": _metrics(draws, predictive) if predictive is not None and run.draws else {},
     }
 
@@ -115,17 +115,23 @@ def _statistics(statistics: Statistics | None) -> dict[str, Any]:
     return unknown
 
 
-def _parameters(draws: Draws, names: list[str], coins_shared: bool, most: int) -> dict[str, list[Any]]:
+def _parameters(draws: Draws, names: list[str], coins_shared: bool, most: int | None) -> dict[str, list[Any]]:
     count, chains, dim = draws.shape
+    columns = _evenly(dim, most or dim)
+    diagnosed = _evenly(dim, min(DIAGNOSED, most or DIAGNOSED))
     width = max(1, _SERIES_BYTES // max(1, 8 * count * chains))
-    diagnosed = np.unique(np.linspace(0, dim - 1, min(dim, most)).round().astype(int))
-    columns: dict[str, list[Array]] = {}
-    for first in range(0, dim, width):
-        series = np.moveaxis(draws[:, :, first : first + width], 1, 0).astype(np.float64)
-        here = diagnosed[(diagnosed >= first) & (diagnosed < first + width)] - first
+    found: dict[str, Array] = {}
+    for part in (columns[k : k + width] for k in range(0, len(columns), width)):
+        series = np.moveaxis(draws[:, :, part.start : part.stop : part.step], 1, 0).astype(np.float64)
+        here = np.array([k for k, column in enumerate(part) if column in diagnosed], np.intp)
         for name, values in (_moments(series) | _diagnostics(series, here, coins_shared)).items():
-            columns.setdefault(name, []).append(values)
-    return {"name": names} | {name: _plain(np.concatenate(parts)) for name, parts in columns.items()}
+            found.setdefault(name, np.full(dim, np.nan))[part.start : part.stop : part.step] = values
+    return {"name": names} | {name: _plain(values) for name, values in found.items()}
+
+
+def _evenly(dim: int, most: int) -> range:
+    """Return at most `most` evenly spaced columns of `dim`."""
+    return range(0, dim, math.ceil(dim / most))
 
 
 def _moments(series: Array) -> dict[str, Array]:

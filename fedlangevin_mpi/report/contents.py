@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-DIAGNOSED = 200
-"""Of how many parameters a page computes diagnostics itself, where the run left no summary."""
+MOST = 200
+"""How many parameters a page summarises itself, where the run left no summary."""
 
 _LAW_SIZE = 64  # clients times dim: exact laws of more take longer than a page should
 _READ_DRAWS = 2000
-_CLIENT_DRAWS = 200
+_CLIENT_READS = 20_000
+_READ_WHOLE = 1000  # parameters that are read together, whichever are wanted
 
 
 class Answers(NamedTuple):
@@ -48,7 +49,7 @@ def summary_on_disk(run: Run) -> dict[str, Any]:
             return found
         except (OSError, ValueError):
             pass  # made again
-    return summary_of(run, diagnosed=DIAGNOSED)
+    return summary_of(run, most=MOST)
 
 
 def worst(parameters: Mapping[str, Sequence[Any]], count: int) -> list[int]:
@@ -65,13 +66,16 @@ def series(run: Run, columns: Sequence[int], client: int | None = None, most: in
     """Return `(draw,)` iterations and `(draw, chain, parameter)` values of some parameters, of evenly spaced draws."""
     step = max(1, -(-run.draws // most))
     draws = run.view(client)
+    if run.dim <= _READ_WHOLE:
+        return run.iterations[::step], draws[::step].astype(np.float64)[:, :, list(columns)]
     values = [draws[::step, :, column].astype(np.float64) for column in columns]
     return run.iterations[::step], np.stack(values, axis=-1)
 
 
 def client_offsets(run: Run, columns: Sequence[int], centre: Array, sd: Array) -> Array:
     """Return, for each client, how far its mean is from `centre`: root mean square over parameters, in their `sd`."""
-    means = np.array([series(run, columns, client, _CLIENT_DRAWS)[1].mean((0, 1)) for client in range(run.clients)])
+    most = max(10, _CLIENT_READS // (run.clients * (1 if run.dim <= _READ_WHOLE else len(columns))))
+    means = np.array([series(run, columns, client, most)[1].mean((0, 1)) for client in range(run.clients)])
     offsets: Array = np.sqrt(np.mean(((means - centre) / np.where(sd > 0, sd, 1)) ** 2, axis=1))
     return offsets
 
@@ -94,8 +98,8 @@ def _probabilities(run: Run, predictive: Predictive) -> Array:
 
 def exact_posterior(run: Run) -> Law | None:
     """Return the exact posterior; None where it is not Gaussian, or the clients' data are not on this machine."""
-    config = _config(run)
-    if type(config.model).quadratic is Model.quadratic:
+    config = _quadratic_config(run)
+    if config is None:
         return None
     try:
         means, precisions = quadratic_potentials(config)
@@ -109,8 +113,8 @@ def exact_average(run: Run) -> dict[str, Any] | None:
 
     None where no law is known, the data are not on this machine, or the law takes more than seconds.
     """
-    config = _config(run)
-    if run.clients * run.dim > _LAW_SIZE or type(config.model).quadratic is Model.quadratic:
+    config = _quadratic_config(run)
+    if config is None or run.clients * run.dim > _LAW_SIZE:
         return None
     try:
         mixing = [W.toarray() for W in mixing_of(config, run.clients).matrices] if config.topologies else []
@@ -120,6 +124,11 @@ def exact_average(run: Run) -> dict[str, Any] | None:
         return None
 
 
-def _config(run: Run) -> RunConfig:
-    config = make_config(run.config, str(run.directory / "run.yaml"))
-    return config.model_copy(update={"clients": run.clients})
+def _quadratic_config(run: Run) -> RunConfig | None:
+    """Return the config of a run whose potentials are quadratic; None of others, and of another version's."""
+    try:
+        config = make_config(run.config, str(run.directory / "run.yaml"))
+    except FedLangevinError:
+        return None
+    known = type(config.model).quadratic is not Model.quadratic
+    return config.model_copy(update={"clients": run.clients}) if known else None

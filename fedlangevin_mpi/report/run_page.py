@@ -25,6 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _TRACED = 6
 _LISTED = 40
 _PAIRED = 5
+_COMPARED = 10
 
 
 class RunPage(NamedTuple):
@@ -124,6 +125,7 @@ def interval_picture(
 def _clients(run: Run, summary: Mapping[str, Any], listed: Sequence[int], law: Law | None) -> Iterator[Picture]:
     if run.clients < 2 or run.particles:
         return
+    listed = listed[:_COMPARED]
     centre, sd = (np.array([summary["parameters"][name][k] for k in listed], float) for name in ("mean", "sd"))
     of = "the average over clients"
     if law is not None:

@@ -55,7 +55,7 @@ def test_an_exception_on_one_rank_ends_the_run_and_names_it(start):
     process = start("raise")
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "rank 1 failed (clients 2 to 3) in the block that begins at iteration 0" in stderr
+    assert "rank 1 failed (clients 2 to 3) in iterations 1 to " in stderr
     assert "ZeroDivisionError" in stderr
 
 

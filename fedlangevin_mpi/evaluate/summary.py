@@ -13,7 +13,7 @@ import numpy as np
 from fedlangevin_mpi.evaluate import diagnostics
 from fedlangevin_mpi.evaluate.predictive import metrics, posterior_predictive, regression_metrics
 from fedlangevin_mpi.store.atomic import replacing
-from fedlangevin_mpi.store.metadata import Statistics
+from fedlangevin_mpi.store.metadata import SUMMARY_FILE, Statistics
 
 if TYPE_CHECKING:
     from fedlangevin_mpi.store.draws import Draws
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-SUMMARY_FILE = "summary.json"
 DIAGNOSED = 1000
 """Of how many parameters the diagnostics are computed, at some 10 ms each; those of a network have many more."""
 

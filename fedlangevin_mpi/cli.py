@@ -72,11 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--output", metavar="DIR", help="the run's folder, instead of the config's output.directory")
     run.add_argument("--force", action="store_true", help="replace a run that the folder holds")
     run.add_argument("--ranks", type=_positive, metavar="N", help="start mpirun with N ranks")
+    run.add_argument("--quiet", action="store_true", help="say nothing but warnings and errors")
 
     resume = _command(commands, "resume", _resume, "go on with a run that was stopped, from its last checkpoint")
     resume.add_argument("directory", type=Path, metavar="DIR", help="the run's folder")
     resume.add_argument("overrides", nargs="*", metavar="key=value", help="iterations=N may grow")
     resume.add_argument("--ranks", type=_positive, metavar="N", help="start mpirun with N ranks")
+    resume.add_argument("--quiet", action="store_true", help="say nothing but warnings and errors")
 
     summary = _command(commands, "summary", _summary, "a table of the posterior, of communication and of predictions")
     summary.add_argument("directory", type=Path, metavar="DIR")
@@ -139,7 +141,7 @@ def _run(arguments: argparse.Namespace) -> None:
         from fedlangevin_mpi.runtime.run import run
 
         config, source = world.from_root(lambda: read_config(arguments.config, overrides))
-        _print_end(arguments, run(config, source=source, force=arguments.force))
+        _print_end(arguments, run(config, source=source, force=arguments.force, terminal=_terminal(arguments)))
 
 
 @contextlib.contextmanager
@@ -149,7 +151,7 @@ def _on_this_rank(arguments: argparse.Namespace) -> Iterator[World]:
     with StopRequest():  # already here: to import what follows takes a while
         from fedlangevin_mpi.comm.world import World
 
-        with World() as world, _log_to_stderr(world.rank == 0):
+        with World() as world, _log_to_stderr(world.rank == 0, arguments.quiet):
             arguments.is_root = lambda: world.rank == 0
             yield world
 
@@ -158,8 +160,14 @@ def _print_end(arguments: argparse.Namespace, directory: Path) -> None:
     from fedlangevin_mpi.evaluate.summary_table import print_summary
     from fedlangevin_mpi.store.metadata import SUMMARY_FILE
 
-    if arguments.is_root():
+    if arguments.is_root() and not arguments.quiet:
         print_summary(json.loads((directory / SUMMARY_FILE).read_text()), directory)
+
+
+def _terminal(arguments: argparse.Namespace) -> int | None:
+    from fedlangevin_mpi.runtime.progress import terminal_width
+
+    return None if arguments.quiet else terminal_width()
 
 
 def _resume(arguments: argparse.Namespace) -> None:
@@ -168,7 +176,7 @@ def _resume(arguments: argparse.Namespace) -> None:
     with _on_this_rank(arguments):
         from fedlangevin_mpi.runtime.resume import resume
 
-        resume(arguments.directory, arguments.overrides)
+        resume(arguments.directory, arguments.overrides, terminal=_terminal(arguments))
         _print_end(arguments, arguments.directory)
 
 
@@ -179,7 +187,7 @@ def _launch_resume(arguments: argparse.Namespace) -> NoReturn:
 
     config, _ = read_for_resume(arguments.directory, arguments.overrides)
     place(config.clients, arguments.ranks)
-    become_mpirun(arguments.ranks, ["resume", "--", str(arguments.directory), *arguments.overrides])
+    become_mpirun(arguments.ranks, ["resume", *_quiet(arguments), "--", str(arguments.directory), *arguments.overrides])
 
 
 def _launch(arguments: argparse.Namespace, overrides: list[str]) -> NoReturn:
@@ -190,17 +198,25 @@ def _launch(arguments: argparse.Namespace, overrides: list[str]) -> NoReturn:
 
     config, _ = read_config(arguments.config, overrides)
     place(config.clients, arguments.ranks)
-    flags = ["--force"] if arguments.force else []
+    flags = [*(["--force"] if arguments.force else []), *_quiet(arguments)]
     become_mpirun(arguments.ranks, ["run", *flags, "--", arguments.config, *overrides])
 
 
+def _quiet(arguments: argparse.Namespace) -> list[str]:
+    return ["--quiet"] if arguments.quiet else []
+
+
 @contextlib.contextmanager
-def _log_to_stderr(is_root: bool) -> Iterator[None]:
+def _log_to_stderr(is_root: bool, quiet: bool) -> Iterator[None]:
+    from fedlangevin_mpi.runtime.progress import CLEAR_LINE, terminal_width
+
     logger = logging.getLogger("fedlangevin_mpi")
     logger.setLevel(logging.DEBUG)
     handler = logging.StreamHandler() if is_root else logging.NullHandler()
-    handler.setLevel(logging.INFO)
-    handler.setFormatter(logging.Formatter("fedlangevin: %(message)s"))
+    handler.setLevel(logging.WARNING if quiet else logging.INFO)
+    # On a terminal a line of the log takes the place of the bar, which is drawn again.
+    before = CLEAR_LINE if terminal_width() is not None else ""
+    handler.setFormatter(logging.Formatter(f"{before}fedlangevin: %(message)s"))
     logger.addHandler(handler)
     try:
         yield

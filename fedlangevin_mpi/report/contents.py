@@ -15,8 +15,9 @@ from fedlangevin_mpi.evaluate.exact_report import exact_report, quadratic_potent
 from fedlangevin_mpi.evaluate.held_out import predictive_of, summary_of
 from fedlangevin_mpi.evaluate.predictive import posterior_predictive
 from fedlangevin_mpi.evaluate.recursion import Law
-from fedlangevin_mpi.evaluate.summary import SUMMARY_FILE, Predictive, predictive_positions
+from fedlangevin_mpi.evaluate.summary import Predictive, predictive_positions
 from fedlangevin_mpi.models.base import Model
+from fedlangevin_mpi.store.metadata import SUMMARY_FILE
 from fedlangevin_mpi.topology.scheduled import mixing_of
 
 if TYPE_CHECKING:

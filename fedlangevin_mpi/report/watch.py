@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,7 +165,10 @@ def line(seen: Look, rate: float | None) -> Text:
     """Return a run in one line."""
     parts = [f"iteration {seen.iteration:,} of {seen.iterations:,}"]
     if rate:
-        parts += [f"{rate:,.0f} a second", f"{clock((seen.iterations - seen.iteration) / rate)} left"]
+        parts += [
+            f"{rate:,.0f} a second",
+            f"{timedelta(seconds=round((seen.iterations - seen.iteration) / rate))} left",
+        ]
     if len(seen.r_hat) and np.isfinite(seen.r_hat[0]):
         parts.append(f"R-hat {seen.r_hat[0]:.3f} ({seen.names[0]})")
     return Text(", ".join([*parts, _state(seen)]))
@@ -197,7 +201,9 @@ def _client_table(clients: list[Client]) -> Table:
         table.add_column(name, justify="right")
     for client in clients:
         name = "server" if client.number == layout.SERVER else str(client.number)
-        table.add_row(name, f"{client.draws:,}", f"{clock(client.silent)} ago", f"{client.distance:.3g}")
+        table.add_row(
+            name, f"{client.draws:,}", f"{timedelta(seconds=round(client.silent))} ago", f"{client.distance:.3g}"
+        )
     return table
 
 
@@ -209,7 +215,9 @@ def _state(seen: Look) -> str:
     if seen.run is None or not seen.clients:
         return "no draw yet"
     silent = min(client.silent for client in seen.clients)
-    return f"nothing written for {clock(silent)}: stuck, or gone" if silent > QUIET_SECONDS else "going"
+    return (
+        f"nothing written for {timedelta(seconds=round(silent))}: stuck, or gone" if silent > QUIET_SECONDS else "going"
+    )
 
 
 def spark(values: Array) -> str:
@@ -220,12 +228,3 @@ def spark(values: Array) -> str:
         return _SPARK[len(_SPARK) // 2] * len(parts)
     top = len(_SPARK) - 1
     return "".join(_SPARK[round((value - low) / (high - low) * top)] for value in parts)
-
-
-def clock(seconds: float) -> str:
-    """Return a time as people say it: `12 s`, `3:05 min`, `2:03:04 h`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d} h"

@@ -6,6 +6,7 @@ does not read them.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -71,6 +72,8 @@ def environment(ranks: int, base: Mapping[str, str] = os.environ) -> dict[str, s
     if not sys.stdout.isatty():
         # A rank's output is a terminal, Open MPI's own, whatever ours is: colours would end up in files and pipes.
         wanted |= {"NO_COLOR": "1", "TTY_COMPATIBLE": "0"}
+    if sys.stderr.isatty():
+        wanted["FEDLANGEVIN_TERMINAL"] = str(shutil.get_terminal_size().columns)  # see runtime.progress
     if os.geteuid() == 0:
         wanted |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return {**wanted, **base}
@@ -100,19 +103,19 @@ def launch(ranks: int, program: Sequence[str]) -> int:
         env=environment(ranks),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
     )
     assert process.stderr is not None
+    # With newline="" a carriage return ends a line and stays one: a progress bar is such a line.
+    said = io.TextIOWrapper(process.stderr, encoding="utf-8", errors="replace", newline="")
     with _signals_handed_to(process):
-        for line in without_epilogue(process.stderr):
+        for line in without_epilogue(said):
             sys.stderr.write(line)
             sys.stderr.flush()
         return process.wait()
 
 
 @contextmanager
-def _signals_handed_to(process: subprocess.Popen[str]) -> Iterator[None]:
+def _signals_handed_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
     def hand_on(number: int, _: object) -> None:
         if number in (signal.SIGINT, signal.SIGTERM):
             print("fedlangevin: stopping; draws that were committed are kept", file=sys.stderr, flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import Any
 
@@ -18,14 +17,12 @@ from fedlangevin_mpi.runtime.checkpoint import Checkpoints, Snapshot
 from fedlangevin_mpi.runtime.engine import Engine
 from fedlangevin_mpi.runtime.pace import Pace, Wishes, reason
 from fedlangevin_mpi.runtime.prepare import Prepared
+from fedlangevin_mpi.runtime.progress import Progress
 from fedlangevin_mpi.runtime.streams import draw_without_replacement
 from fedlangevin_mpi.store.writer import DrawWriter
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-log = logging.getLogger(__name__)
-
-_REPORT_SECONDS = 10.0
 _STATE = "state_"
 """Begins the names of the algorithm's arrays in a checkpoint."""
 
@@ -80,8 +77,16 @@ class BlockLoop:
             array[:] = snapshot.of_clients[_STATE + name]
         self.account.restore(snapshot.counts)
 
-    def run(self, writer: DrawWriter, pace: Pace, checkpoints: Checkpoints) -> dict[str, Any]:
+    def run(
+        self, writer: DrawWriter, pace: Pace, checkpoints: Checkpoints, terminal: int | None = None
+    ) -> dict[str, Any]:
         """Run to the last iteration and return the statistics of the whole run. Collective.
+
+        Args:
+            writer: of draws.
+            pace: when to stop or to write a checkpoint.
+            checkpoints: where.
+            terminal: columns of the terminal that shows a bar on this rank; None: there is none.
 
         Raises:
             StoppedError: it was asked to stop, and did, with a checkpoint.
@@ -91,18 +96,16 @@ class BlockLoop:
         self._make_ready(writer)
         self._world.wait()
         self.account.sampling_begins(self._engine.compile_seconds)
-        begun, reported, first = time.perf_counter(), time.perf_counter(), self.iteration
         wanted = Wishes(0, 0, 1)
-        while self.iteration < self._config.iterations:
-            if wanted.stop or wanted.checkpoint:
-                self._save(writer, checkpoints)
-                pace.saved()
-            if wanted.stop:
-                raise self._stopped(wanted.stop)
-            wanted = self._advance(writer, pace, wanted.length)
-            if (now := time.perf_counter()) - reported > _REPORT_SECONDS:
-                reported, rate = now, (self.iteration - first) / (now - begun)
-                log.info("iteration %d of %d, %.0f a second", self.iteration, self._config.iterations, rate)
+        with Progress(self._config.iterations, self.iteration, terminal) as progress:
+            while self.iteration < self._config.iterations:
+                if wanted.stop or wanted.checkpoint:
+                    self._save(writer, checkpoints)
+                    pace.saved()
+                if wanted.stop:
+                    raise self._stopped(wanted.stop)
+                wanted = self._advance(writer, pace, wanted.length)
+                progress.see(self.iteration, self.account.ledger, self._theta)
         self.account.sampling_ends()
         self._save(writer, checkpoints)
         return self.account.statistics(self.iteration, self._world.sum(self.channel.bytes_sent))

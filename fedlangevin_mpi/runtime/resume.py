@@ -29,7 +29,13 @@ _FREE = ("iterations", "output.checkpoint_seconds", "output.max_seconds")
 _NO_CHECKPOINT = ": there is no checkpoint, so draws are made again"
 
 
-def resume(directory: Path, overrides: Sequence[str] = (), *, comm: MPI.Intracomm | None = None) -> None:
+def resume(
+    directory: Path,
+    overrides: Sequence[str] = (),
+    *,
+    comm: MPI.Intracomm | None = None,
+    terminal: int | None = None,
+) -> None:
     """Go on with a run, on all ranks of `comm` together, until its last iteration.
 
     Draws are bitwise those of a run that was never stopped; with averages on another number of ranks, up to rounding.
@@ -38,6 +44,7 @@ def resume(directory: Path, overrides: Sequence[str] = (), *, comm: MPI.Intracom
         directory: the run's folder.
         overrides: `key=value`; `iterations` may grow, and when checkpoints are written and the run stops may change.
         comm: the ranks, COMM_WORLD by default; duplicated, not used.
+        terminal: columns of the terminal on which rank 0 shows a bar; None: progress is logged, line by line.
 
     Raises:
         ConfigError: another key was changed, or something that the run was begun with is not what it was.
@@ -65,7 +72,7 @@ def resume(directory: Path, overrides: Sequence[str] = (), *, comm: MPI.Intracom
                 log.warning("%s: draws may not be those of an uninterrupted run to the bit", change)
             folder.reopen(directory, prepared, before, launch, iteration)
 
-        sample(world, config, request, started, describe, found, segment)
+        sample(world, config, request, started, describe, found, segment, terminal)
 
 
 def read_for_resume(directory: Path, overrides: Sequence[str] = ()) -> tuple[RunConfig, Resolved]:

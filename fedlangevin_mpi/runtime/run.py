@@ -30,7 +30,12 @@ log = logging.getLogger(__name__)
 
 
 def run(
-    config: RunConfig, *, comm: MPI.Intracomm | None = None, source: str | None = None, force: bool = False
+    config: RunConfig,
+    *,
+    comm: MPI.Intracomm | None = None,
+    source: str | None = None,
+    force: bool = False,
+    terminal: int | None = None,
 ) -> Path:
     """Sample, on all ranks of `comm` together, and return the run's folder.
 
@@ -39,6 +44,7 @@ def run(
         comm: the ranks, COMM_WORLD by default; duplicated, not used.
         source: the text of the config as it was given, for `input.yaml`.
         force: whether a run that the folder holds is replaced.
+        terminal: columns of the terminal on which rank 0 shows a bar; None: progress is logged, line by line.
 
     Raises:
         StoppedError: it was asked to stop, and did, with a checkpoint.
@@ -55,7 +61,7 @@ def run(
             folder.create(directory, prepared, source or to_yaml(dump_config(config)), launch)
             lock.take(directory)
 
-        sample(world, config, request, started, create)
+        sample(world, config, request, started, create, terminal=terminal)
     return directory
 
 
@@ -67,6 +73,7 @@ def sample(
     describe: Callable[[Prepared, Mapping[str, Any]], None],
     found: Snapshot | None = None,
     segment: int = 0,
+    terminal: int | None = None,
 ) -> None:
     """Run to the last iteration, from the beginning or from a checkpoint. Collective.
 
@@ -78,6 +85,7 @@ def sample(
         describe: writes what rank 0 says of the run before the first iteration, given facts of the launch.
         found: the checkpoint.
         segment: of draws, the one that is begun.
+        terminal: as in `run`.
     """
     directory = Path(config.output.directory)
     with _threads(world) as threads:
@@ -99,7 +107,7 @@ def sample(
             checkpoints = Checkpoints(world, directory / folder.CHECKPOINTS)
             pace = Pace(config.output, request, world.rank == 0, started)
             with world.agree(lambda: _writer(world, prepared, directory, loop.blocks.largest_draws, segment)) as writer:
-                statistics = loop.run(writer, pace, checkpoints)
+                statistics = loop.run(writer, pace, checkpoints, terminal if world.rank == 0 else None)
             world.from_root(lambda: _finish(directory, statistics))
 
 

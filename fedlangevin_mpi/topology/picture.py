@@ -7,7 +7,6 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedlangevin_mpi.errors import ConfigError
 
@@ -27,6 +26,8 @@ def draw_picture(graph: nx.Graph, W: Array, path: Path) -> None:
     """
     if path.suffix not in (".png", ".svg"):
         raise ConfigError(f"picture {path}: allowed: a file name that ends in .png or .svg")
+    from matplotlib.figure import Figure  # half a second, which only a picture is worth
+
     figure = Figure(figsize=(6, 6), layout="constrained")
     axes = figure.add_subplot(aspect="equal")
     axes.axis("off")

@@ -74,6 +74,8 @@ def _parser() -> argparse.ArgumentParser:
     summary.add_argument("directory", type=Path, metavar="DIR")
     summary.add_argument("--json", action="store_true", help="as JSON")
     summary.add_argument("--client", type=int, metavar="I", help="of one client instead of the average over clients")
+    summary.add_argument("--reference", type=Path, metavar="DIR", help="the distance to this run, too")
+    summary.add_argument("--stein", action="store_true", help="the kernel Stein discrepancy, too: reads all shards")
 
     export = _command(commands, "export", _export, "write draws as ArviZ-schema NetCDF")
     export.add_argument("directory", type=Path, metavar="DIR")
@@ -161,7 +163,15 @@ def _summary(arguments: argparse.Namespace) -> None:
     from fedlangevin_mpi.evaluate.summary_table import print_summary
     from fedlangevin_mpi.store.reader import open_run
 
-    summary = summary_of(open_run(arguments.directory), arguments.client)
+    run = open_run(arguments.directory)
+    summary = summary_of(run, arguments.client)
+    if arguments.reference is not None or arguments.stein:
+        from fedlangevin_mpi.evaluate.comparison import compare, stein_discrepancy
+
+        if arguments.stein:
+            summary["metrics"]["stein_discrepancy"] = stein_discrepancy(run, arguments.client)
+        if arguments.reference is not None:
+            summary["reference"] = compare(run, open_run(arguments.reference), arguments.client)
     if arguments.json:
         print(json.dumps(summary, indent=2))
     else:

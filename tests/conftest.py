@@ -54,6 +54,7 @@ def _write_draws(
 def _write_run_file(directory: Path, clients: int, chains: int, dim: int, **resolved: Any) -> None:
     config = {
         "seed": 1,
+        "iterations": 100,
         "clients": clients,
         "algorithm": {"name": "fald", "step_size": 0.1},
         "model": {"name": "gaussian"},

@@ -56,6 +56,14 @@ class Run:
         self.draws = sum(segment.draws for segment in self._segments)
 
     @property
+    def particles(self) -> bool:
+        """Whether chains are particles: a draw is a whole approximation of the posterior, and the last one counts.
+
+        They are the server's state, and share no randomness as chains that a server deals out together do.
+        """
+        return self._owners == [layout.SERVER] and self.coins == "none"
+
+    @property
     def iterations(self) -> Array:
         """`(draw,)`: the 0-based iteration after which each draw was kept."""
         return np.concatenate([segment.iterations() for segment in self._segments])

@@ -85,8 +85,8 @@ def stein_discrepancy(run: Run, client: int | None = None) -> float:
     config = make_config(run.config, str(run.directory / "run.yaml")).model_copy(update={"clients": run.clients})
     temperature = getattr(config.algorithm, "temperature", 1.0)
     # A server's temperature is alpha of generalised Bayes, p_0 exp(-L / alpha); the others' is that of the whole law.
-    tempers_prior = config.algorithm.communicates != "server"
-    data = data_of_all(config, 1.0 if tempers_prior else temperature)
+    communicates: str = config.algorithm.communicates
+    data = data_of_all(config, temperature if communicates == "server" else 1.0)
     x = spaced_positions(posterior_draws(run, client), min(_STEIN_POINTS, max(1, _NUMBERS // run.dim))).astype(float)
     everywhere = np.broadcast_to(x, (run.clients, *x.shape)).copy()
     scores = -gradient(everywhere, data, Everything(run.clients), 0).sum(0) / temperature

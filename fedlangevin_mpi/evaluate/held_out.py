@@ -20,7 +20,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 log = logging.getLogger(__name__)
 
 
-def summary_of(run: Run, client: int | None = None) -> dict[str, Any]:
+def summary_of(run: Run, client: int | None = None, most: int | None = None) -> dict[str, Any]:
     """Return a run's summary with predictive metrics, where it has held-out rows; see `summarise`.
 
     Held-out rows that cannot be read any more cost only the metrics: the log says so.
@@ -29,7 +29,7 @@ def summary_of(run: Run, client: int | None = None) -> dict[str, Any]:
         ConfigError: no such client.
         StoreError: a draw file cannot be read.
     """
-    return summarise(run, client, readable_predictive(run))
+    return summarise(run, client, readable_predictive(run), most)
 
 
 def readable_predictive(run: Run) -> Predictive | None:

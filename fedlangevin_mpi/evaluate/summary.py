@@ -13,7 +13,7 @@ import numpy as np
 from fedlangevin_mpi.evaluate import diagnostics
 from fedlangevin_mpi.evaluate.predictive import metrics, posterior_predictive, regression_metrics
 from fedlangevin_mpi.store.atomic import replacing
-from fedlangevin_mpi.store.metadata import Statistics
+from fedlangevin_mpi.store.metadata import SUMMARY_FILE, Statistics
 
 if TYPE_CHECKING:
     from fedlangevin_mpi.store.draws import Draws
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-SUMMARY_FILE = "summary.json"
 DIAGNOSED = 1000
 """Of how many parameters the diagnostics are computed, at some 10 ms each; those of a network have many more."""
 
@@ -51,7 +50,9 @@ class Predictive(NamedTuple):
     smoothed: Callable[[Array, Array], Array] | None = None
 
 
-def summarise(run: Run, client: int | None = None, predictive: Predictive | None = None) -> dict[str, Any]:
+def summarise(
+    run: Run, client: int | None = None, predictive: Predictive | None = None, most: int | None = None
+) -> dict[str, Any]:
     """Return what `summary.json` holds: plain numbers, lists and None, in the order of the file.
 
     Parameters are read and worked on some columns at a time, 64 MiB of them or one, so memory does not grow with the
@@ -65,6 +66,7 @@ def summarise(run: Run, client: int | None = None, predictive: Predictive | None
         run: to summarise.
         client: None: the average over clients.
         predictive: None: there are no metrics.
+        most: how many parameters, evenly spaced, get any number; None: all.
 
     Returns:
         The keys of the Contract; None where a number is not known (yet) or not finite. Of a run that gossips, also
@@ -86,7 +88,7 @@ def summarise(run: Run, client: int | None = None, predictive: Predictive | None
         **_statistics(run.statistics),
         **_consensus(run),
         **particles,
-        "parameters": _parameters(draws, run.resolved.labels(), run.coins == "shared"),
+        "parameters": _parameters(draws, run.resolved.labels(), run.coins == "shared", most),
         "metrics": _metrics(draws, predictive) if predictive is not None and run.draws else {},
     }
 
@@ -109,12 +111,18 @@ def spaced_positions(draws: Draws | Array, most: int) -> Array:
     return positions[:: max(1, math.ceil(len(positions) / most))]
 
 
-def columns(draws: Draws | Array) -> Iterator[tuple[int, Array]]:
-    """Yield the first of some parameters and their series `(chain, draw, parameters)`, float64, 64 MiB at a time."""
+def columns(draws: Draws | Array, which: range | None = None) -> Iterator[tuple[range, Array]]:
+    """Yield some parameters at a time and their series `(chain, draw, parameters)`, float64, 64 MiB of them or one.
+
+    Args:
+        draws: `(draw, chain, dim)`.
+        which: parameters, growing; None: all.
+    """
     count, chains, dim = draws.shape
     width = max(1, _SERIES_BYTES // max(1, 8 * count * chains))
-    for first in range(0, dim, width):
-        yield first, np.moveaxis(draws[:, :, first : first + width], 1, 0).astype(np.float64)
+    which = range(dim) if which is None else which
+    for part in (which[k : k + width] for k in range(0, len(which), width)):
+        yield part, np.moveaxis(draws[:, :, part.start : part.stop : part.step], 1, 0).astype(np.float64)
 
 
 def _consensus(run: Run) -> dict[str, dict[str, list[Any]]]:
@@ -145,15 +153,20 @@ def _statistics(statistics: Statistics | None) -> dict[str, Any]:
     return unknown
 
 
-def _parameters(draws: Draws | Array, names: list[str], coins_shared: bool) -> dict[str, list[Any]]:
+def _parameters(draws: Draws | Array, names: list[str], coins_shared: bool, most: int | None) -> dict[str, list[Any]]:
     dim = draws.shape[2]
-    diagnosed = np.unique(np.linspace(0, dim - 1, min(dim, DIAGNOSED)).round().astype(int))
-    found: dict[str, list[Array]] = {}
-    for first, series in columns(draws):
-        here = diagnosed[(diagnosed >= first) & (diagnosed < first + series.shape[2])] - first
+    diagnosed = _evenly(dim, min(DIAGNOSED, most or DIAGNOSED))
+    found: dict[str, Array] = {}
+    for part, series in columns(draws, _evenly(dim, most or dim)):
+        here = np.array([k for k, column in enumerate(part) if column in diagnosed], np.intp)
         for name, values in (_moments(series) | _diagnostics(series, here, coins_shared)).items():
-            found.setdefault(name, []).append(values)
-    return {"name": names} | {name: _plain(np.concatenate(parts)) for name, parts in found.items()}
+            found.setdefault(name, np.full(dim, np.nan))[part.start : part.stop : part.step] = values
+    return {"name": names} | {name: _plain(values) for name, values in found.items()}
+
+
+def _evenly(dim: int, most: int) -> range:
+    """Return at most `most` evenly spaced columns of `dim`."""
+    return range(0, dim, math.ceil(dim / most))
 
 
 def _moments(series: Array) -> dict[str, Array]:

@@ -106,8 +106,8 @@ def test_run_that_is_still_going_leaves_open_what_it_cannot_know(make_run, x):
 
 
 def test_many_parameters_are_diagnosed_in_part(make_run, x, monkeypatch):
-    monkeypatch.setattr(summary, "DIAGNOSED", 2)
     monkeypatch.setattr(summary, "_SERIES_BYTES", 200 * 4 * 8)
+    monkeypatch.setattr(summary, "DIAGNOSED", 2)
     found = open_run(make_run(x)).summary()["parameters"]
     assert [value is None for value in found["ess_bulk"]] == [False, True, False]
     assert None not in found["mean"] + found["sd"] + found["hdi_low"]
@@ -194,6 +194,14 @@ def test_long_runs_predict_from_draws_evenly_spaced(make_run, x, monkeypatch):
     np.testing.assert_array_equal(np.concatenate(seen), x[::8, 0].reshape(100, 3))
 
 
+def test_some_parameters_can_be_summarised_alone(make_run, x):
+    run = open_run(make_run(x))
+    all_of_them, some = run.summary()["parameters"], summarise(run, most=2)["parameters"]
+    assert some["name"] == all_of_them["name"]
+    for name in PARAMETERS[1:]:
+        assert some[name] == [all_of_them[name][0], None, all_of_them[name][2]]
+
+
 def test_one_column_fits_whatever_the_length(x):
     """A column is read alone when a series is longer than what is held at a time."""
     widths = []
@@ -203,6 +211,6 @@ def test_one_column_fits_whatever_the_length(x):
             widths.append(index[2])
             return x[:, 0][index]
 
-    found = summary._parameters(Recorder(shape=(10**8, 4, 3)), ["a", "b", "c"], False)
-    assert widths == [slice(0, 1), slice(1, 2), slice(2, 3)]
+    found = summary._parameters(Recorder(shape=(10**8, 4, 3)), ["a", "b", "c"], False, None)
+    assert widths == [slice(0, 1, 1), slice(1, 2, 1), slice(2, 3, 1)]
     assert len(found["mean"]) == 3

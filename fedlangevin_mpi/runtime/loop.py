@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlangevin_mpi.algorithms.base import Algorithm
 from fedlangevin_mpi.algorithms.gossiping import Gossiping
 from fedlangevin_mpi.comm.average import AverageChannel
 from fedlangevin_mpi.comm.gossip import GossipChannel
@@ -44,6 +45,7 @@ class BlockLoop:
     def __init__(self, world: World, prepared: Prepared, engine: Engine) -> None:
         config = prepared.config
         self._world, self._prepared, self._engine = world, prepared, engine
+        assert isinstance(config.algorithm, Algorithm)
         self._config, self._algorithm = config, config.algorithm
         self.iteration = 0
         self._theta = prepared.theta
@@ -60,6 +62,11 @@ class BlockLoop:
 
     def __exit__(self, *exception: object) -> None:
         self.channel.free()
+
+    @property
+    def largest_draws(self) -> int:
+        """The most draws between two commits."""
+        return self.blocks.largest_draws
 
     def where(self) -> str:
         """Say which clients are here and how far they are."""

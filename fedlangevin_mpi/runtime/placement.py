@@ -35,3 +35,21 @@ def place(clients: int | None, ranks: int) -> Placement:
     small, larger = divmod(total, ranks)
     starts = [rank * small + min(rank, larger) for rank in range(ranks + 1)]
     return Placement(total, [range(a, b) for a, b in itertools.pairwise(starts)])
+
+
+def place_behind_server(clients: int | None, ranks: int) -> Placement:
+    """Return who hosts whom where rank 0 is a server without clients; of one rank alone, it plays every role.
+
+    Raises:
+        ConfigError: more ranks besides the server than clients.
+    """
+    if ranks == 1:
+        return place(clients, 1)
+    hosts = ranks - 1
+    if clients is not None and hosts > clients:
+        raise ConfigError(
+            f"clients: found {clients} for {ranks} ranks, of which rank 0 is the server; allowed: at least one client "
+            f"a rank besides it (start at most {clients + 1} ranks, or raise clients)"
+        )
+    placed = place(clients, hosts)
+    return Placement(placed.total, [range(0), *placed.of_rank])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlangevin_mpi.algorithms.serving import Serving, Target
 from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.data.shard import Shard
@@ -16,7 +17,7 @@ from fedlangevin_mpi.errors import ConfigError, ShardError
 from fedlangevin_mpi.models.base import Facts, agree
 from fedlangevin_mpi.runtime.initial import initial_positions
 from fedlangevin_mpi.runtime.mixing import Mixing, mixing_of
-from fedlangevin_mpi.runtime.placement import Placement, place
+from fedlangevin_mpi.runtime.placement import Placement, place, place_behind_server
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -32,8 +33,9 @@ class Prepared:
         facts: of all shards.
         dim: parameters.
         sizes: `N_i` of the clients here; zeros for a model without rows.
-        data: what `gradient` takes.
-        theta: `(clients_here, chains, dim)` initial positions.
+        data: what `gradient` takes; with a server, a `Target` a client here.
+        example: of the type of what `gradient` takes; with a server, the `Target` of an agent that has no rows.
+        theta: `(clients_here, chains, dim)` initial positions; with a server, `(1, particles, dim)` on every rank.
         features: names of the columns of `x`, where they are known.
         standardization: of the features, where there is one.
         mixing: the mixing matrices, of an algorithm that gossips.
@@ -46,6 +48,7 @@ class Prepared:
     dim: int
     sizes: list[int]
     data: Any
+    example: Any
     theta: Array
     features: tuple[str, ...] | None
     standardization: Standardization | None
@@ -63,6 +66,7 @@ def prepare(world: World, config: RunConfig) -> Prepared:
         ConfigError: the config does not fit the number of ranks or the algorithm, or a topology the clients.
         ShardError: a shard is unreadable or does not fit the model; on all ranks the same.
     """
+    serving = isinstance(config.algorithm, Serving)
     placement = world.agree(lambda: _place(config, world.size))
     clients = placement.of_rank[world.rank]
     # Rank 0's matrices are everybody's: on unlike processors their last digits could differ.
@@ -70,29 +74,35 @@ def prepare(world: World, config: RunConfig) -> Prepared:
     raw = world.agree(lambda: config.data.shards(clients, placement.total, config.seed))
     standardization = _standardization(world, config, raw)
     shards = world.agree(lambda: [config.data.prepared(shard, standardization) for shard in raw])
-    facts = _agreed_facts(world, config, shards)
-    weights = [1 / placement.total] * len(shards)
-    data = world.agree(lambda: config.model.pack(shards, weights, facts, np.dtype(config.dtype)))
+    facts, features = _agreed_facts(world, config, shards)
     dim = config.model.dimension(facts)
-    theta = initial_positions(world, config, data, len(shards), dim)
+    if serving:
+        example, *data = world.agree(lambda: _targets(config, shards, facts))
+        theta = initial_positions(world, config, None, 1, dim)
+        world.agree(lambda: _check_serving(config, dim, example, theta[0]))
+    else:
+        weights = [1 / placement.total] * len(shards)
+        data = example = world.agree(lambda: config.model.pack(shards, weights, facts, np.dtype(config.dtype)))
+        theta = initial_positions(world, config, data, len(shards), dim)
     sizes = [config.model.rows(shard) for shard in shards]
-    features = world.comm.bcast(shards[0].features, root=0)
-    return Prepared(config, placement, clients, facts, dim, sizes, data, theta, features, standardization, mixing)
+    return Prepared(
+        config, placement, clients, facts, dim, sizes, data, example, theta, features, standardization, mixing
+    )
 
 
 def _place(config: RunConfig, ranks: int) -> Placement:
-    placement = place(config.clients, ranks)
     algorithm = config.algorithm
+    with_server = algorithm.communicates == "server"
+    placement = place_behind_server(config.clients, ranks) if with_server else place(config.clients, ranks)
     if algorithm.communicates == "never" and placement.total > 1:
         raise ConfigError(
             f"clients: found {placement.total} for algorithm {algorithm.name}, whose clients never communicate; "
             "allowed: 1 (one rank that holds all data)"
         )
-    participants = getattr(algorithm, "participants", None)
-    if participants is not None and participants > placement.total:
-        raise ConfigError(
-            f"algorithm.participants: found {participants}; allowed: at most {placement.total}, all clients"
-        )
+    for key in ("participants", "agents_per_iteration"):
+        found = getattr(algorithm, key, None)
+        if found is not None and found > placement.total:
+            raise ConfigError(f"algorithm.{key}: found {found}; allowed: at most {placement.total}, all clients")
     return placement
 
 
@@ -103,15 +113,36 @@ def _standardization(world: World, config: RunConfig, shards: Sequence[Shard]) -
     return world.agree(lambda: config.data.standardization(everyone))
 
 
-def _agreed_facts(world: World, config: RunConfig, shards: Sequence[Shard]) -> Facts:
+def _targets(config: RunConfig, shards: Sequence[Shard], facts: Facts) -> list[Target]:
+    """Return the target of an agent without rows, and those of the agents here."""
+    model, dtype = config.model, np.dtype(config.dtype)
+    prior, normal = model.prior_only(facts, dtype), model.normal_prior(facts)
+    likelihoods = [prior, *(model.pack([shard], [0.0], facts, dtype) for shard in shards)]
+    found = [model.quadratic(likelihood) for likelihood in likelihoods]
+    quadratics = [None if one is None else (one[0][0], one[1][0]) for one in found]
+    return [Target(one, prior, quadratic, normal) for one, quadratic in zip(likelihoods, quadratics, strict=True)]
+
+
+def _check_serving(config: RunConfig, dim: int, example: Target, start: Array) -> None:
+    assert isinstance(config.algorithm, Serving)
+    problem = config.algorithm.refusal(dim, example, start)
+    if problem:
+        raise ConfigError(problem)
+
+
+def _agreed_facts(world: World, config: RunConfig, shards: Sequence[Shard]) -> tuple[Facts, tuple[str, ...] | None]:
+    """Return what all shards say of the model's shape, and the names of their columns."""
     here = world.agree(lambda: [(s.client, s.origin, s.features, config.model.facts(s)) for s in shards])
     everyone = [found for of_rank in world.comm.allgather(here) for found in of_rank]
     return world.agree(lambda: _facts_of_all(everyone))
 
 
-def _facts_of_all(everyone: Sequence[tuple[int, str, tuple[str, ...] | None, Facts]]) -> Facts:
+def _facts_of_all(
+    everyone: Sequence[tuple[int, str, tuple[str, ...] | None, Facts]],
+) -> tuple[Facts, tuple[str, ...] | None]:
     _, _, columns, _ = everyone[0]
     for client, origin, features, _ in everyone:
         if features != columns:
             raise ShardError(client, origin, f"its columns are {features}, client 0's are {columns}; allowed: the same")
-    return agree({client: facts for client, *_, facts in everyone}, {client: origin for client, origin, *_ in everyone})
+    facts = agree({client: f for client, *_, f in everyone}, {client: origin for client, origin, *_ in everyone})
+    return facts, columns

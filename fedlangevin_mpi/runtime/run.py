@@ -14,13 +14,16 @@ from typing import Any
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
+from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.comm.world import World, ranks_on_this_node
 from fedlangevin_mpi.config import RunConfig, dump_config, to_yaml
 from fedlangevin_mpi.runtime import folder
 from fedlangevin_mpi.runtime.engine import Engine, wants_compiled
 from fedlangevin_mpi.runtime.loop import BlockLoop
 from fedlangevin_mpi.runtime.prepare import Prepared, prepare
+from fedlangevin_mpi.runtime.server_loop import ServerLoop
 from fedlangevin_mpi.runtime.step_note import step_size_notes
+from fedlangevin_mpi.store.layout import SERVER
 from fedlangevin_mpi.store.writer import DrawWriter
 
 log = logging.getLogger(__name__)
@@ -52,18 +55,21 @@ def _run(world: World, config: RunConfig, source: str, force: bool, started: flo
     with _threads(world) as threads:
         prepared = prepare(world, config)
         minibatch = config.algorithm.batch_size is not None
-        compiled = world.agree(lambda: wants_compiled(config.engine, prepared.data, minibatch))
+        serving = isinstance(config.algorithm, Serving)
+        example = prepared.example.likelihood if serving else prepared.example
+        compiled = world.agree(lambda: wants_compiled(config.engine, example, minibatch))
         engine = Engine(world, compiled, config.model.fingerprint())
         launch = _launch_facts(world, engine)
         world.from_root(lambda: folder.create(directory, prepared, source, launch))
-        with _logging(directory, world), BlockLoop(world, prepared, engine) as loop:
+        loop_of = ServerLoop if serving else BlockLoop
+        with _logging(directory, world), loop_of(world, prepared, engine) as loop:
             world.where = loop.where
             log.debug("rank %d of %d, threads: %s, engine: %s", world.rank, world.size, threads, engine.name)
             if config.draws == 0:
                 log.warning("warmup and thin leave no draw to store")
             for note in [*prepared.notes(), *step_size_notes(world, prepared)]:
                 log.warning("%s", note)
-            with world.agree(lambda: _writer(world, prepared, directory, loop.blocks.largest_draws)) as writer:
+            with world.agree(lambda: _writer(world, prepared, directory, loop.largest_draws)) as writer:
                 setup_seconds = time.perf_counter() - started - engine.compile_seconds
                 statistics = loop.run(writer)
             statistics |= {
@@ -84,21 +90,31 @@ def _finish(directory: Path, statistics: dict[str, Any]) -> None:
     write_summary(directory, summary_of(open_run(directory)))
 
 
-def _writer(world: World, prepared: Prepared, directory: Path, draws_a_block: int) -> DrawWriter:
+def _writer(world: World, prepared: Prepared, directory: Path, draws_a_block: int) -> Any:
+    """Return this rank's writer; with a server it is the server's, and the others have none."""
     config = prepared.config
+    serving = isinstance(config.algorithm, Serving)
+    if serving and world.rank != 0:
+        return contextlib.nullcontext()
     return DrawWriter(
         directory,
         rank=world.rank,
         ranks=world.size,
-        clients=list(prepared.clients),
+        clients=[SERVER] if serving else list(prepared.clients),
         chains=config.chains,
         dim=prepared.dim,
         dtype=config.dtype,
         capacity_per_block=draws_a_block,
         algorithm=config.algorithm.name,
         seed=config.seed,
-        coins="none" if config.algorithm.communicates == "never" else config.coins,
+        coins=_coins(config),
     )
+
+
+def _coins(config: RunConfig) -> str:
+    if isinstance(config.algorithm, Serving):
+        return config.algorithm.coins
+    return "none" if config.algorithm.communicates == "never" else config.coins
 
 
 def _launch_facts(world: World, engine: Engine) -> dict[str, Any]:

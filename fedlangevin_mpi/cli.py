@@ -1,4 +1,4 @@
-"""The command line, thin: every command parses its arguments and calls one function. Only `run` starts MPI."""
+"""The command line, thin: every command parses its arguments and calls one function. `run` and `resume` start MPI."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fedlangevin_mpi import __version__
 from fedlangevin_mpi.errors import FedLangevinError
 
+if TYPE_CHECKING:
+    from fedlangevin_mpi.comm.world import World
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and exit with its status: 0 done, 1 failed, 2 wrong config or command line."""
+    """Run a command and exit with its status: 0 done, 1 failed, 2 wrong config or command line, 75 `resume` goes on."""
     parsed = _parse(arguments)
     try:
         parsed.command(parsed)
@@ -70,15 +73,31 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--force", action="store_true", help="replace a run that the folder holds")
     run.add_argument("--ranks", type=_positive, metavar="N", help="start mpirun with N ranks")
 
+    resume = _command(commands, "resume", _resume, "go on with a run that was stopped, from its last checkpoint")
+    resume.add_argument("directory", type=Path, metavar="DIR", help="the run's folder")
+    resume.add_argument("overrides", nargs="*", metavar="key=value", help="iterations=N may grow")
+    resume.add_argument("--ranks", type=_positive, metavar="N", help="start mpirun with N ranks")
+
     summary = _command(commands, "summary", _summary, "a table of the posterior, of communication and of predictions")
     summary.add_argument("directory", type=Path, metavar="DIR")
     summary.add_argument("--json", action="store_true", help="as JSON")
     summary.add_argument("--client", type=int, metavar="I", help="of one client instead of the average over clients")
+    summary.add_argument("--reference", type=Path, metavar="DIR", help="the distance to this run, too")
+    summary.add_argument("--stein", action="store_true", help="the kernel Stein discrepancy, too: reads all shards")
 
     export = _command(commands, "export", _export, "write draws as ArviZ-schema NetCDF")
     export.add_argument("directory", type=Path, metavar="DIR")
     export.add_argument("file", type=Path, metavar="FILE.nc")
     export.add_argument("--client", type=int, metavar="I", help="of one client instead of the average over clients")
+
+    watch = _command(commands, "watch", _watch, "follow a run that is still going, until it ends")
+    watch.add_argument("directory", type=Path, metavar="DIR")
+    watch.add_argument("--once", action="store_true", help="show it as it is, and return")
+    watch.add_argument("--seconds", type=_positive, default=2, metavar="S", help="between two looks")
+
+    report = _command(commands, "report", _report, "a page on a run, or one that compares several")
+    report.add_argument("directories", type=Path, nargs="+", metavar="DIR")
+    report.add_argument("--output", type=Path, metavar="FILE.html", help="instead of DIR/report.html")
 
     exact = _command(commands, "exact", _exact, "posterior, stationary law and bias of a sampler on a gaussian config")
     exact.add_argument("config", help="a YAML file")
@@ -117,27 +136,62 @@ def _run(arguments: argparse.Namespace) -> None:
         overrides.append(f"output.directory={json.dumps(arguments.output)}")
     if arguments.ranks is not None:
         _launch(arguments, overrides)
-    from fedlangevin_mpi.comm.world import World
-    from fedlangevin_mpi.config import read_config
-    from fedlangevin_mpi.evaluate.summary_table import print_summary
-    from fedlangevin_mpi.runtime.run import run
+    with _on_this_rank(arguments) as world:
+        from fedlangevin_mpi.config import read_config
+        from fedlangevin_mpi.runtime.run import run
 
-    with World() as world, _log_to_stderr(world.rank == 0):
-        arguments.is_root = lambda: world.rank == 0
         config, source = world.from_root(lambda: read_config(arguments.config, overrides))
-        directory = run(config, source=source, force=arguments.force)
-        if world.rank == 0:
-            print_summary(json.loads((directory / "summary.json").read_text()), directory)
+        _print_end(arguments, run(config, source=source, force=arguments.force))
+
+
+@contextlib.contextmanager
+def _on_this_rank(arguments: argparse.Namespace) -> Iterator[World]:
+    from fedlangevin_mpi.runtime.signals import StopRequest
+
+    with StopRequest():  # already here: to import what follows takes a while
+        from fedlangevin_mpi.comm.world import World
+
+        with World() as world, _log_to_stderr(world.rank == 0):
+            arguments.is_root = lambda: world.rank == 0
+            yield world
+
+
+def _print_end(arguments: argparse.Namespace, directory: Path) -> None:
+    from fedlangevin_mpi.evaluate.summary_table import print_summary
+    from fedlangevin_mpi.store.metadata import SUMMARY_FILE
+
+    if arguments.is_root():
+        print_summary(json.loads((directory / SUMMARY_FILE).read_text()), directory)
+
+
+def _resume(arguments: argparse.Namespace) -> None:
+    if arguments.ranks is not None:
+        _launch_resume(arguments)
+    with _on_this_rank(arguments):
+        from fedlangevin_mpi.runtime.resume import resume
+
+        resume(arguments.directory, arguments.overrides)
+        _print_end(arguments, arguments.directory)
+
+
+def _launch_resume(arguments: argparse.Namespace) -> NoReturn:
+    from fedlangevin_mpi.runtime.launcher import become_mpirun
+    from fedlangevin_mpi.runtime.placement import placement_of
+    from fedlangevin_mpi.runtime.resume import read_for_resume
+
+    config, _ = read_for_resume(arguments.directory, arguments.overrides)
+    placement_of(config, arguments.ranks)
+    become_mpirun(arguments.ranks, ["resume", "--", str(arguments.directory), *arguments.overrides])
 
 
 def _launch(arguments: argparse.Namespace, overrides: list[str]) -> NoReturn:
     # What can be found wrong without MPI is said here, without mpirun's own words around it.
     from fedlangevin_mpi.config import read_config
     from fedlangevin_mpi.runtime.launcher import become_mpirun
-    from fedlangevin_mpi.runtime.placement import place
+    from fedlangevin_mpi.runtime.placement import placement_of
 
     config, _ = read_config(arguments.config, overrides)
-    place(config.clients, arguments.ranks)
+    placement_of(config, arguments.ranks)
     flags = ["--force"] if arguments.force else []
     become_mpirun(arguments.ranks, ["run", *flags, "--", arguments.config, *overrides])
 
@@ -161,7 +215,15 @@ def _summary(arguments: argparse.Namespace) -> None:
     from fedlangevin_mpi.evaluate.summary_table import print_summary
     from fedlangevin_mpi.store.reader import open_run
 
-    summary = summary_of(open_run(arguments.directory), arguments.client)
+    run = open_run(arguments.directory)
+    summary = summary_of(run, arguments.client)
+    if arguments.reference is not None or arguments.stein:
+        from fedlangevin_mpi.evaluate.comparison import compare, stein_discrepancy
+
+        if arguments.stein:
+            summary["metrics"]["stein_discrepancy"] = stein_discrepancy(run, arguments.client)
+        if arguments.reference is not None:
+            summary["reference"] = compare(run, open_run(arguments.reference), arguments.client)
     if arguments.json:
         print(json.dumps(summary, indent=2))
     else:
@@ -175,10 +237,23 @@ def _export(arguments: argparse.Namespace) -> None:
     export(open_run(arguments.directory), arguments.file, client=arguments.client)
 
 
+def _watch(arguments: argparse.Namespace) -> None:
+    from fedlangevin_mpi.report.watch import watch
+
+    with contextlib.suppress(KeyboardInterrupt):  # how one stops to watch
+        watch(arguments.directory, arguments.seconds, arguments.once)
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    from fedlangevin_mpi.report.html import write_report
+
+    print(f"wrote {write_report(arguments.directories, arguments.output)}")
+
+
 def _exact(arguments: argparse.Namespace) -> None:
     from fedlangevin_mpi.config import read_config
     from fedlangevin_mpi.evaluate.exact_report import exact_report, print_exact_report
-    from fedlangevin_mpi.runtime.mixing import mixing_of
+    from fedlangevin_mpi.topology.scheduled import mixing_of
 
     config, _ = read_config(arguments.config, arguments.overrides)
     matrices = mixing_of(config, config.clients).matrices if config.topologies and config.clients else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
@@ -67,6 +68,9 @@ class Output(_Section):
 
     directory: Annotated[str, Field(min_length=1, description="the run's folder")] = "runs/run"
     checkpoint_seconds: Annotated[float, Field(gt=0, description="seconds between checkpoints")] = 300.0
+    max_seconds: Annotated[
+        float | None, Field(gt=0, description="stop with a checkpoint, exit status 75, after so many seconds")
+    ] = None
 
 
 class RunConfig(_Section):
@@ -181,10 +185,19 @@ def parse_config(text: str, overrides: Sequence[str] = (), origin: str = "config
     Raises:
         ConfigError: as `read_config`.
     """
-    values = load_mapping(text, origin)
-    for override in overrides:
-        _apply(values, override)
-    return make_config(values, origin)
+    return make_config(override(load_mapping(text, origin), overrides), origin)
+
+
+def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the values of a config with dotted overrides.
+
+    Raises:
+        ConfigError: an override is not `key=value`, or its key leads nowhere.
+    """
+    changed = copy.deepcopy(dict(values))
+    for text in overrides:
+        _apply(changed, text)
+    return changed
 
 
 def make_config(values: Mapping[str, Any], origin: str = "config") -> RunConfig:

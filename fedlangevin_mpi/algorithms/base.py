@@ -112,8 +112,11 @@ class Algorithm(Method):
     """Evaluations of a client's (minibatch) gradient in an iteration."""
 
     def state(self, theta: Array) -> NamedTuple:
-        """Return the algorithm's arrays besides `theta`, at iteration 0."""
-        return NoState(np.zeros(1, theta.dtype))
+        """Return the algorithm's arrays besides `theta`, at iteration 0: the clients here are the first axis of each.
+
+        They are all that a checkpoint keeps besides `theta`, so nothing else may be remembered between iterations.
+        """
+        return NoState(theta[:, :0].copy())
 
     def draws(self, streams: Streams) -> Any:
         """Return all randomness and all step sizes of a block, as a NamedTuple of arrays with a leading axis T."""
@@ -129,7 +132,7 @@ class Algorithm(Method):
 
 
 class NoState(NamedTuple):
-    """The state of an algorithm that has only its position (Numba needs a field)."""
+    """The state of an algorithm that has only its position: a field, which Numba needs, of no numbers."""
 
     unused: Array
 

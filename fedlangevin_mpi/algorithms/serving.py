@@ -13,7 +13,8 @@ Kassab, Simeone: Federated generalized Bayesian learning via distributed Stein v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -140,8 +141,22 @@ class Serving(Method):
         return start.copy()
 
     def agent(self, start: Array, target: Target) -> Any:
-        """Return an agent's memory at iteration 0."""
+        """Return an agent's memory at iteration 0, a dataclass of arrays."""
         raise NotImplementedError
+
+    def saved(self, memory: Any, most_turns: int) -> dict[str, Array]:
+        """Return the arrays of an agent's memory, of the same shapes for all agents.
+
+        Args:
+            memory: of the agent.
+            most_turns: that an agent had.
+        """
+        return {field.name: getattr(memory, field.name) for field in fields(memory)}
+
+    def restore(self, memory: Any, arrays: Mapping[str, Array], turns: int) -> None:
+        """Give a memory what `saved` returned, of an agent that had so many turns."""
+        for name, array in arrays.items():
+            setattr(memory, name, array)
 
     def work(self, kernel: Any, memory: Any, target: Target, received: Array, turn: Turn) -> Array:
         """Return what an agent sends back for the rows it received."""

@@ -16,7 +16,6 @@ Simeone 2020 (`serving`), eqs. (10)-(12), (17) and table 3 (AdaGrad with momentu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -69,7 +68,7 @@ class SteinOptions(NamedTuple):
 
 
 class Accumulated(NamedTuple):
-    """AdaGrad's memory: `square (N, d)` the running mean of `phi^2`, `made (1,)` the steps in it."""
+    """AdaGrad's memory: `square (N, d)` the running mean of `phi^2`, `made (1,)` how many steps are in it."""
 
     square: Array
     made: Array
@@ -174,13 +173,6 @@ def stein_steps(
                 memory.square[:] = options.momentum * memory.square + (1 - options.momentum) * (phi * phi)
             memory.made[0] += 1
             theta[0] = theta[0] + steps[step] * phi / (options.fudge + np.sqrt(memory.square))
-
-
-@dataclass
-class SteinAgent:
-    """Memory of an agent: AdaGrad's, where it outlives a turn."""
-
-    memory: Accumulated
 
 
 class Stein(Serving):

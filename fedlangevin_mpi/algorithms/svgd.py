@@ -5,13 +5,22 @@ A global iteration is `local_iterations` steps, after which the particles are st
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fedlangevin_mpi.algorithms.base import Array, Communicates
 from fedlangevin_mpi.algorithms.serving import Target, Turn
-from fedlangevin_mpi.algorithms.stein import Stein, SteinAgent, SteinTarget, accumulated
+from fedlangevin_mpi.algorithms.stein import Accumulated, Stein, SteinTarget, accumulated
+
+
+@dataclass
+class AdaGrad:
+    """What the agent remembers: `square (N, d)` and `made (1,)` of AdaGrad, which go on from turn to turn."""
+
+    square: Array
+    made: Array
 
 
 class Svgd(Stein):
@@ -22,12 +31,13 @@ class Svgd(Stein):
 
     name: Literal["svgd"] = "svgd"
 
-    def agent(self, start: Array, target: Target) -> SteinAgent:
-        """Return AdaGrad's memory."""
-        return SteinAgent(accumulated(start.shape))
+    def agent(self, start: Array, target: Target) -> AdaGrad:
+        """Return AdaGrad's memory of no step."""
+        return AdaGrad(*accumulated(start.shape))
 
-    def work(self, kernel: Any, memory: SteinAgent, target: Target, received: Array, turn: Turn) -> Array:
+    def work(self, kernel: Any, memory: AdaGrad, target: Target, received: Array, turn: Turn) -> Array:
         """Return the particles after the local iterations towards the posterior."""
         nothing = np.empty((0, *received.shape))
         aim = SteinTarget(1.0, 1 / self.temperature, nothing, nothing)
-        return self.run_kernel(kernel, received, memory.memory, aim, target, turn.batch, turn.steps)
+        steps = Accumulated(memory.square, memory.made)  # updated in place
+        return self.run_kernel(kernel, received, steps, aim, target, turn.batch, turn.steps)

@@ -12,7 +12,8 @@ Kassab, Simeone 2020 (`serving`), eqs. (13)-(19) and algorithm 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -32,14 +33,14 @@ class Buffer:
     """What an agent remembers of its turns.
 
     Attributes:
-        started: whether its factor holds `1 / p_0`: it had the first turn of all.
-        received: particles of `q^(j-1)` for every turn j, but that of `q^(0) = p_0`.
-        sent: particles of `q^(j)` for every turn j.
+        received: `(turns, N, d)` particles of `q^(j-1)` for every turn j.
+        sent: `(turns, N, d)` particles of `q^(j)`.
+        first: `(1,)` whether it had the first turn of all, whose `q^(0)` is p_0 and not a KDE.
     """
 
-    started: bool = False
-    received: list[Array] = field(default_factory=list)
-    sent: list[Array] = field(default_factory=list)
+    received: Array
+    sent: Array
+    first: Array
 
 
 class UDsvgd(Stein):
@@ -52,23 +53,33 @@ class UDsvgd(Stein):
 
     def agent(self, start: Array, target: Target) -> Buffer:
         """Return an empty buffer: `t_k^(0) = 1`."""
-        return Buffer()
+        nothing = np.empty((0, *start.shape))
+        return Buffer(nothing, nothing, np.zeros(1, np.bool_))
 
     def work(self, kernel: Any, memory: Buffer, target: Target, received: Array, turn: Turn) -> Array:
         """Return the particles after L steps towards the tilted distribution, eqs. (17)-(19)."""
-        first = turn.iteration == 0
-        factors = memory.received if first else [received, *memory.received]
-        prior_weight = 1.0 if first or memory.started else 0.0
-        shape = (-1, *received.shape)
-        stacked = [np.array(sets).reshape(shape) for sets in (factors, memory.sent)]
-        aim = SteinTarget(prior_weight, 1 / self.temperature, *stacked)
+        starts = turn.iteration == 0
+        factors = memory.received[1:] if memory.first[0] else memory.received
+        if not starts:
+            factors = np.concatenate([received[None], factors])
+        prior_weight = float(starts or memory.first[0])  # of q^(0) = p_0, now or in the agent's own factor
+        aim = SteinTarget(prior_weight, 1 / self.temperature, factors, memory.sent)
         steps = accumulated(received.shape)
         return self.run_kernel(kernel, received, steps, aim, target, turn.batch, turn.steps)
 
     def settle(self, kernel: Any, memory: Buffer, target: Target, received: Array, sent: Array, turn: Turn) -> None:
         """Remember the turn."""
-        if turn.iteration == 0:
-            memory.started = True
-        else:
-            memory.received.append(received)
-        memory.sent.append(sent)
+        memory.first[0] |= turn.iteration == 0
+        memory.received = np.concatenate([memory.received, received[None]])
+        memory.sent = np.concatenate([memory.sent, sent[None]])
+
+    def saved(self, memory: Buffer, most_turns: int) -> dict[str, Array]:
+        """Return the buffer, filled up with zeros to the turns of the agent that had the most."""
+        lacking = np.zeros((most_turns - len(memory.sent), *memory.sent.shape[1:]))
+        both = {name: np.concatenate([getattr(memory, name), lacking]) for name in ("received", "sent")}
+        return both | {"first": memory.first}
+
+    def restore(self, memory: Buffer, arrays: Mapping[str, Array], turns: int) -> None:
+        """Take the turns that the agent had."""
+        memory.received, memory.sent = (np.ascontiguousarray(arrays[name][:turns]) for name in ("received", "sent"))
+        memory.first = arrays["first"]

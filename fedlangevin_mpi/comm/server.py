@@ -8,8 +8,9 @@ upload then really runs beside the next agent's work.
 
 from __future__ import annotations
 
+import math
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -20,10 +21,22 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _SHORTEST_NAP, _LONGEST_NAP = 2e-5, 0.01
 
-_STOP, _FAILED = 0, 1
-"""Tags of messages without content: no agent is needed any more; an agent cannot send what is waited for."""
+_STOP, _SAVE, _FAILED = 0, 1, 2
+"""Tags of messages that are no agent's: leave; write a checkpoint of an iteration; what is waited for does not come."""
 
-_FIRST_AGENT = 2
+_FIRST_AGENT = 3
+
+
+class Order(NamedTuple):
+    """What the server tells a rank instead of sending rows.
+
+    Attributes:
+        stop: whether no agent is needed any more; else all ranks write a checkpoint.
+        iteration: the next global one.
+    """
+
+    stop: bool
+    iteration: int
 
 
 class ServerChannel:
@@ -39,7 +52,8 @@ class ServerChannel:
 
     def __init__(self, world: World, shape: tuple[int, ...]) -> None:
         self._comm = world.comm.Dup()
-        self._received = np.empty(shape)
+        self._received = np.empty(math.prod(shape))
+        self._columns = shape[1]
         self._sending: list[tuple[MPI.Request, Array]] = []
         self.bytes_sent = 0
 
@@ -55,11 +69,17 @@ class ServerChannel:
 
     def receive(self, rank: int, agent: int, rows: int) -> Array | None:
         """Return `(rows, columns)` that an agent sends, or None: it failed."""
-        return self._receive(rank, _FIRST_AGENT + agent, rows)
+        tag, received = self._receive(rank)
+        return None if tag == _FAILED else self._rows(tag, agent, rows, received)
 
-    def download(self, agent: int, rows: int) -> Array | None:
-        """Return the rows that the server sends to an agent here, or None: the run stops."""
-        return self._receive(0, _FIRST_AGENT + agent, rows)
+    def download(self, agent: int, rows: int) -> Array | Order:
+        """Return the rows that the server sends to an agent here, or an order that comes before them."""
+        tag, received = self._receive(0)
+        return _order(tag, received) if tag in (_STOP, _SAVE) else self._rows(tag, agent, rows, received)
+
+    def order(self) -> Order:
+        """Return the server's next order, on a rank whose agents had all of their turns."""
+        return _order(*self._receive(0))
 
     def upload(self, agent: int, rows: Array) -> None:
         """Send an agent's rows to the server."""
@@ -71,9 +91,11 @@ class ServerChannel:
         self._begin(0, _FAILED, np.empty(0))
         self.finish()
 
-    def stop(self, rank: int) -> None:
-        """Tell a rank that none of its agents is needed any more."""
-        self._begin(rank, _STOP, np.empty(0))
+    def tell(self, order: Order) -> None:
+        """Tell all other ranks what to do; each of them waits for rows or for this."""
+        for rank in range(1, self._comm.size):
+            self._begin(rank, _STOP if order.stop else _SAVE, np.array([float(order.iteration)]))
+        self.finish()
 
     def free(self) -> None:
         """Free the communicator; safe to call twice."""
@@ -84,16 +106,21 @@ class ServerChannel:
         self._sending.append((self._comm.Isend(rows, rank, tag), rows))  # MPI reads the rows until it has sent them
         self.bytes_sent += rows.nbytes
 
-    def _receive(self, rank: int, tag: int, rows: int) -> Array | None:
+    def _receive(self, rank: int) -> tuple[int, Array]:
         status = MPI.Status()
-        buffer = self._received[:rows]
-        _sleep_until(self._comm.Irecv(buffer, rank, MPI.ANY_TAG), status)
-        found = status.Get_tag()
-        if found in (_STOP, _FAILED):
-            return None
-        if found != tag or status.Get_count(MPI.DOUBLE) != buffer.size:
-            raise RuntimeError(f"rank {rank} sent a message of tag {found} instead of {tag}, or of another size")
-        return buffer.copy()
+        _sleep_until(self._comm.Irecv(self._received, rank, MPI.ANY_TAG), status)
+        return status.Get_tag(), self._received[: status.Get_count(MPI.DOUBLE)].copy()
+
+    def _rows(self, tag: int, agent: int, rows: int, received: Array) -> Array:
+        if tag != _FIRST_AGENT + agent or received.size != rows * self._columns:
+            raise RuntimeError(
+                f"{received.size} numbers with tag {tag} came where agent {agent}'s {rows} rows were due"
+            )
+        return received.reshape(rows, self._columns)
+
+
+def _order(tag: int, received: Array) -> Order:
+    return Order(tag == _STOP, int(received[0]))
 
 
 def _sleep_until(request: MPI.Request, status: MPI.Status | None = None) -> None:

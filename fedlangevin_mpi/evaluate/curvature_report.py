@@ -13,8 +13,12 @@ from fedlangevin_mpi.models.base import agree
 from fedlangevin_mpi.topology import Topology, mixing_matrix, step_size_bound
 
 
-def data_of_all(config: RunConfig) -> Any:
+def data_of_all(config: RunConfig, prior_weight: float = 1.0) -> Any:
     """Return what `gradient` takes, with the shards of all clients in this process.
+
+    Args:
+        config: of the run.
+        prior_weight: how often the prior counts over all clients.
 
     Raises:
         ConfigError: `clients` is absent.
@@ -27,7 +31,7 @@ def data_of_all(config: RunConfig) -> Any:
     standardization = config.data.standardization(config.data.moments(raw))
     shards = [config.data.prepared(shard, standardization) for shard in raw]
     facts = agree({s.client: config.model.facts(s) for s in shards}, {s.client: s.origin for s in shards})
-    return config.model.pack(shards, [1 / config.clients] * config.clients, facts, np.float64)
+    return config.model.pack(shards, [prior_weight / config.clients] * config.clients, facts, np.float64)
 
 
 def step_size_line(config: RunConfig, topology: Topology) -> str:

@@ -132,6 +132,13 @@ class Model(BaseModel):
         """
         return None
 
+    def predict_kde(self, positions: Array, x: Array, facts: Facts, bandwidth: float) -> Array | None:
+        """Return the predictive of `N(position, bandwidth^2 I)` around every position; None where it is not known.
+
+        It is what a kernel density estimate of the posterior predicts. Arguments and result as of `predict`.
+        """
+        return None
+
     def coordinates(self, facts: Facts, features: Sequence[str] | None) -> dict[str, list[str] | None]:
         """Return labels along an axis of every parameter: the features' names, where one has an axis of features."""
         shapes = self.parameters(facts)

@@ -167,8 +167,20 @@ class LogisticRegression(Model):
 
     def predict(self, positions: Array, x: Array, facts: Facts) -> Array:
         """Return the probabilities of 0 and 1, `(draws, n, 2)`."""
-        z = positions[:, : facts.features] @ x.T
-        return np.stack([expit(-z), expit(z)], axis=-1)
+        return _probabilities(positions[:, : facts.features] @ x.T)
+
+    def predict_kde(self, positions: Array, x: Array, facts: Facts, bandwidth: float) -> Array:
+        """Return the probabilities of 0 and 1 under `w ~ N(position, bandwidth^2 I)`, by the probit approximation.
+
+        The mean of the sigmoid over `x'w ~ N(mu, s^2)`, `s^2 = bandwidth^2 x'x`, is about that of
+        `mu / sqrt(1 + pi s^2 / 8)` (Kassab, Simeone 2020, eqs. (25)-(27), where `s^2` is misprinted).
+        """
+        variance = bandwidth**2 * np.square(x).sum(1)
+        return _probabilities(positions[:, : facts.features] @ x.T / np.sqrt(1 + np.pi * variance / 8))
+
+
+def _probabilities(z: Array) -> Array:
+    return np.stack([expit(-z), expit(z)], axis=-1)
 
 
 def _hierarchical_potential(theta: Array, data: HierarchicalLogisticData) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,10 @@ from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.turns import Turns
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+_MEMORY = "memory_"
+"""Begins the names of the agents' arrays in a checkpoint."""
 
 
 class Agents:
@@ -46,6 +51,19 @@ class Agents:
             sent = self._algorithm.work(self._kernel, memory, target, received, turn)
         _check_finite(agent, iteration, sent)
         return sent
+
+    def arrays(self, iteration: int) -> dict[str, Array]:
+        """Return what a checkpoint before an iteration keeps of the agents here: arrays whose first axis is theirs."""
+        most = max(self._turns.counts(iteration).values(), default=0)
+        each = [self._algorithm.saved(memory, most) for memory in self._memories.values()]
+        return {_MEMORY + name: np.stack([saved[name] for saved in each]) for name in (each[0] if each else {})}
+
+    def restore(self, arrays: Mapping[str, Array], iteration: int) -> None:
+        """Go on from what `arrays` returned."""
+        counts = self._turns.counts(iteration)
+        for row, (agent, memory) in enumerate(self._memories.items()):
+            own = {name[len(_MEMORY) :]: a[row] for name, a in arrays.items() if name.startswith(_MEMORY)}
+            self._algorithm.restore(memory, own, counts[agent])
 
     def settle(self, agent: int, received: Array, sent: Array) -> None:
         """Bring an agent's memory up to date after its upload."""

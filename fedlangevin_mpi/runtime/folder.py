@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import fcntl
 import json
 import logging
+import os
 import platform
 import shutil
+import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -16,9 +19,49 @@ from fedlangevin_mpi.config import dump_config, to_yaml
 from fedlangevin_mpi.errors import ConfigError, StoreError
 from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.store.atomic import replacing
-from fedlangevin_mpi.store.metadata import RUN_FILE, STATISTICS_FILE
+from fedlangevin_mpi.store.metadata import RUN_FILE, STATISTICS_FILE, SUMMARY_FILE, Resolved
 
+CHECKPOINTS = "checkpoint"
+
+_PATIENCE_SECONDS = 3.0  # ranks of a job that was killed may take a moment to be gone
 _PACKAGES = ("fedlangevin_mpi", "numpy", "numba", "h5py", "mpi4py", "pydantic")
+
+
+class Lock:
+    """Keeps two processes from writing to one folder; the system takes it back when its process ends, however it ends.
+
+    A context manager. Where the file system has no locks, it locks nothing.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def take(self, directory: Path) -> None:
+        """Lock a folder that is there, unless it is locked already.
+
+        Raises:
+            ConfigError: another process holds it, and went on to for some seconds.
+        """
+        if self._descriptor is not None or not directory.is_dir():
+            return
+        self._descriptor = os.open(directory, os.O_RDONLY)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ConfigError(f"{directory} is in use: a run is still writing to it") from None
+                time.sleep(0.1)
+            except OSError:
+                return
 
 
 def claim(directory: Path, force: bool) -> None:
@@ -57,12 +100,66 @@ def create(directory: Path, prepared: Prepared, source: str, facts: Mapping[str,
     try:
         if directory.exists():
             _clear(directory)
-        (directory / "log").mkdir(parents=True, exist_ok=True)
+        _make_rooms(directory)
     except OSError as e:
         raise StoreError(f"{directory}: cannot be written ({e})") from None
-    values = dump_config(prepared.config) | {"resolved": _resolved(prepared) | dict(facts)}
+    launch = _launch(0, facts)
     _write(directory / "input.yaml", source)
-    _write(directory / RUN_FILE, to_yaml(json.loads(json.dumps(values))))
+    _write_run_file(directory, prepared, dict(facts) | {"started": launch["started"], "launches": [launch]})
+
+
+def reopen(directory: Path, prepared: Prepared, before: Resolved, facts: Mapping[str, Any], iteration: int) -> None:
+    """Describe a run that goes on: `run.yaml` gets the config and the launch, what told of its end goes. Rank 0 only.
+
+    Args:
+        directory: of the run.
+        prepared: what the run holds now.
+        before: what `run.yaml` said.
+        facts: of the launch.
+        iteration: the next one.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    launches = [launch.model_dump() for launch in before.launches]
+    try:
+        _make_rooms(directory)
+        for name in (STATISTICS_FILE, SUMMARY_FILE):
+            (directory / name).unlink(missing_ok=True)
+    except OSError as e:
+        raise StoreError(f"{directory}: cannot be written ({e})") from None
+    more = {"started": before.started, "launches": [*launches, _launch(iteration, facts)]}
+    _write_run_file(directory, prepared, dict(facts) | more)
+
+
+def sweep(directory: Path) -> None:
+    """Remove what a killed run had not finished writing. Rank 0 only, while no other process uses the folder."""
+    for place in (directory, directory / CHECKPOINTS, *(directory / CHECKPOINTS).glob("*")):
+        for partial in place.glob(".*.partial"):
+            partial.unlink(missing_ok=True)
+
+
+def check_same(before: Resolved, prepared: Prepared) -> None:
+    """Refuse to go on with another model, other data or other mixing matrices than those that a run was begun with.
+
+    Raises:
+        ConfigError: naming what changed.
+    """
+    now = Resolved.model_validate(_resolved(prepared) | {"ranks": before.ranks})
+    for name, key in (("model", "model: its code"), ("facts", "data"), ("parameters", "model: its parameters")):
+        found, wanted = getattr(now, name), getattr(before, name)
+        if found != wanted:
+            raise ConfigError(f"{key}: found {found}; allowed: what the run was begun with, {wanted}")
+    for found, wanted in zip(now.topologies, before.topologies, strict=True):
+        if found.fingerprint != wanted.fingerprint:
+            raise ConfigError(f"topology: {found.path} makes another W than the one that the run was begun with")
+
+
+def changed_versions(before: Resolved) -> list[str]:
+    """Return the packages that are of another version than when the run was begun."""
+    now = _versions()
+    changed = (name for name, old in before.versions.items() if now.get(name, old) != old)
+    return [f"{name} {now[name]} instead of {before.versions[name]}" for name in changed]
 
 
 def write_statistics(directory: Path, statistics: Mapping[str, Any]) -> None:
@@ -87,6 +184,21 @@ def _clear(directory: Path) -> None:
             entry.unlink()
 
 
+def _make_rooms(directory: Path) -> None:
+    for name in ("log", CHECKPOINTS):
+        (directory / name).mkdir(parents=True, exist_ok=True)
+
+
+def _write_run_file(directory: Path, prepared: Prepared, facts: Mapping[str, Any]) -> None:
+    values = dump_config(prepared.config) | {"resolved": _resolved(prepared) | dict(facts)}
+    _write(directory / RUN_FILE, to_yaml(json.loads(json.dumps(values))))
+
+
+def _launch(iteration: int, facts: Mapping[str, Any]) -> dict[str, Any]:
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"iteration": iteration, "ranks": facts["ranks"], "hosts": facts["hosts"], "started": started}
+
+
 def _resolved(prepared: Prepared) -> dict[str, Any]:
     config = prepared.config
     shapes = config.model.parameters(prepared.facts)
@@ -100,10 +212,14 @@ def _resolved(prepared: Prepared) -> dict[str, Any]:
         "facts": prepared.facts._asdict(),
         "standardization": prepared.standardization and prepared.standardization.model_dump(),
         "topologies": prepared.mixing.topologies if prepared.mixing else [],
-        "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
+        "model": config.model.fingerprint(),
+        "versions": _versions(),
         "processor": platform.machine(),
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
 
 
 def start_logging(directory: Path, rank: int) -> logging.Handler:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
+from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.errors import ConfigError
 
 
@@ -53,3 +54,24 @@ def place_behind_server(clients: int | None, ranks: int) -> Placement:
         )
     placed = place(clients, hosts)
     return Placement(placed.total, [range(0), *placed.of_rank])
+
+
+def placement_of(config: RunConfig, ranks: int) -> Placement:
+    """Return who hosts whom in a run.
+
+    Raises:
+        ConfigError: clients, ranks and the algorithm do not fit together.
+    """
+    algorithm = config.algorithm
+    with_server = algorithm.communicates == "server"
+    placement = place_behind_server(config.clients, ranks) if with_server else place(config.clients, ranks)
+    if algorithm.communicates == "never" and placement.total > 1:
+        raise ConfigError(
+            f"clients: found {placement.total} for algorithm {algorithm.name}, whose clients never communicate; "
+            "allowed: 1 (one rank that holds all data)"
+        )
+    for key in ("participants", "agents_per_iteration"):
+        found = getattr(algorithm, key, None)
+        if found is not None and found > placement.total:
+            raise ConfigError(f"algorithm.{key}: found {found}; allowed: at most {placement.total}, all clients")
+    return placement

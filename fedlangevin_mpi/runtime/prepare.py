@@ -15,9 +15,10 @@ from fedlangevin_mpi.data.shard import Shard
 from fedlangevin_mpi.data.standardize import Standardization
 from fedlangevin_mpi.errors import ConfigError, ShardError
 from fedlangevin_mpi.models.base import Facts, agree
+from fedlangevin_mpi.runtime.checkpoint import Snapshot
 from fedlangevin_mpi.runtime.initial import initial_positions
-from fedlangevin_mpi.runtime.mixing import Mixing, mixing_of
-from fedlangevin_mpi.runtime.placement import Placement, place, place_behind_server
+from fedlangevin_mpi.runtime.placement import Placement, placement_of
+from fedlangevin_mpi.topology.scheduled import Mixing, mixing_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -35,7 +36,8 @@ class Prepared:
         sizes: `N_i` of the clients here; zeros for a model without rows.
         data: what `gradient` takes; with a server, a `Target` a client here.
         example: of the type of what `gradient` takes; with a server, the `Target` of an agent that has no rows.
-        theta: `(clients_here, chains, dim)` initial positions; with a server, `(1, particles, dim)` on every rank.
+        theta: `(clients_here, chains, dim)` positions to begin with; with a server, `(1, particles, dim)` on all ranks.
+        checksums: `(clients_here,)` of the shards.
         features: names of the columns of `x`, where they are known.
         standardization: of the features, where there is one.
         mixing: the mixing matrices, of an algorithm that gossips.
@@ -50,6 +52,7 @@ class Prepared:
     data: Any
     example: Any
     theta: Array
+    checksums: Array
     features: tuple[str, ...] | None
     standardization: Standardization | None
     mixing: Mixing | None
@@ -59,19 +62,26 @@ class Prepared:
         return self.config.algorithm.notes() + (self.mixing.notes if self.mixing else [])
 
 
-def prepare(world: World, config: RunConfig) -> Prepared:
+def prepare(world: World, config: RunConfig, found: Snapshot | None = None) -> Prepared:
     """Load this rank's shards and nothing of the others, and agree with all ranks that they fit together.
+
+    Args:
+        world: the ranks.
+        config: of the run.
+        found: the checkpoint to go on from; None: begin where the config says.
 
     Raises:
         ConfigError: the config does not fit the number of ranks or the algorithm, or a topology the clients.
-        ShardError: a shard is unreadable or does not fit the model; on all ranks the same.
+        ShardError: a shard is unreadable, does not fit the model, or is not that of the checkpoint; on all ranks the
+            same.
     """
     serving = isinstance(config.algorithm, Serving)
-    placement = world.agree(lambda: _place(config, world.size))
+    placement = world.agree(lambda: placement_of(config, world.size))
     clients = placement.of_rank[world.rank]
     # Rank 0's matrices are everybody's: on unlike processors their last digits could differ.
     mixing = world.from_root(lambda: mixing_of(config, placement.total)) if config.topologies else None
     raw = world.agree(lambda: config.data.shards(clients, placement.total, config.seed))
+    checksums = world.agree(lambda: _checksums(raw, found))
     standardization = _standardization(world, config, raw)
     shards = world.agree(lambda: [config.data.prepared(shard, standardization) for shard in raw])
     facts, features = _agreed_facts(world, config, shards)
@@ -83,27 +93,24 @@ def prepare(world: World, config: RunConfig) -> Prepared:
     else:
         weights = [1 / placement.total] * len(shards)
         data = example = world.agree(lambda: config.model.pack(shards, weights, facts, np.dtype(config.dtype)))
-        theta = initial_positions(world, config, data, len(shards), dim)
+        if found is None:
+            theta = initial_positions(world, config, data, len(shards), dim)
+        else:
+            theta = found.of_clients["position"]
     sizes = [config.model.rows(shard) for shard in shards]
-    return Prepared(
-        config, placement, clients, facts, dim, sizes, data, example, theta, features, standardization, mixing
-    )
+    layout = placement, clients, facts, dim, sizes
+    return Prepared(config, *layout, data, example, theta, checksums, features, standardization, mixing)
 
 
-def _place(config: RunConfig, ranks: int) -> Placement:
-    algorithm = config.algorithm
-    with_server = algorithm.communicates == "server"
-    placement = place_behind_server(config.clients, ranks) if with_server else place(config.clients, ranks)
-    if algorithm.communicates == "never" and placement.total > 1:
-        raise ConfigError(
-            f"clients: found {placement.total} for algorithm {algorithm.name}, whose clients never communicate; "
-            "allowed: 1 (one rank that holds all data)"
-        )
-    for key in ("participants", "agents_per_iteration"):
-        found = getattr(algorithm, key, None)
-        if found is not None and found > placement.total:
-            raise ConfigError(f"algorithm.{key}: found {found}; allowed: at most {placement.total}, all clients")
-    return placement
+def _checksums(shards: Sequence[Shard], found: Snapshot | None) -> Array:
+    checksums = np.array([shard.checksum() for shard in shards], np.uint32)
+    before = checksums if found is None or not shards else found.of_clients["checksum"]
+    for shard, now, then in zip(shards, checksums, before, strict=True):
+        if now != then:
+            raise ShardError(
+                shard.client, shard.origin, "its data are not those that the run was begun with; allowed: the same"
+            )
+    return checksums
 
 
 def _standardization(world: World, config: RunConfig, shards: Sequence[Shard]) -> Standardization | None:

@@ -15,11 +15,14 @@ import numpy as np
 
 from fedlangevin_mpi.algorithms.serving import Deal, Serving
 from fedlangevin_mpi.comm.ledger import Ledger
-from fedlangevin_mpi.comm.server import ServerChannel
+from fedlangevin_mpi.comm.server import Order, ServerChannel
 from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.errors import FedLangevinError, StoreError
+from fedlangevin_mpi.runtime.account import Account
 from fedlangevin_mpi.runtime.agents import Agents
+from fedlangevin_mpi.runtime.checkpoint import Checkpoints, Snapshot
 from fedlangevin_mpi.runtime.engine import Engine
+from fedlangevin_mpi.runtime.pace import Pace, Wishes, stopped
 from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.streams import draw_without_replacement
 from fedlangevin_mpi.runtime.turns import Turns, batch_example
@@ -32,6 +35,10 @@ log = logging.getLogger(__name__)
 _REPORT_SECONDS = 10.0
 
 
+class _ElsewhereError(FedLangevinError):
+    """An agent on another rank failed, which says why itself."""
+
+
 class ServerLoop:
     """The state of a run with a server on one rank, and the loop that advances it one global iteration at a time.
 
@@ -41,16 +48,17 @@ class ServerLoop:
         world: the ranks.
         prepared: shards, data and initial particles.
         engine: makes functions ready to be called.
+        started: `time.perf_counter()` when the run was started.
 
     Attributes:
         iteration: the next one, on the server; on other ranks that of the last turn here.
-        ledger: what was communicated, counted on the server.
     """
 
-    def __init__(self, world: World, prepared: Prepared, engine: Engine) -> None:
+    def __init__(self, world: World, prepared: Prepared, engine: Engine, started: float) -> None:
         config = prepared.config
         assert isinstance(config.algorithm, Serving)
-        self._world, self._prepared, self._config, self._algorithm = world, prepared, config, config.algorithm
+        self._world, self._prepared, self._engine = world, prepared, engine
+        self._config, self._algorithm = config, config.algorithm
         self.iteration = 0
         start, example = prepared.theta[0], prepared.example
         self._served = self._algorithm.served(start, example)
@@ -58,13 +66,12 @@ class ServerLoop:
         if kernel is not None:
             batch = batch_example(self._algorithm, len(start))
             kernel = engine.ready(kernel, *self._algorithm.example(start, example, batch))
-        agents = prepared.placement.total
-        fill = self._row_filler(engine)
+        agents, fill = prepared.placement.total, self._row_filler()
         self._turns = Turns(config.seed, self._algorithm, agents, prepared.dim, len(self._served), fill)
         self._agents = Agents(prepared, self._turns, kernel)
         self._host = {k: rank for rank, hosted in enumerate(prepared.placement.of_rank) for k in hosted}
-        self.ledger = Ledger(agents, self._served.shape[0], self._served.shape[1] * self._served.itemsize)
-        self._gradients = 0
+        ledger = Ledger(agents, self._served.shape[0], self._served.shape[1] * self._served.itemsize)
+        self.account = Account(ledger, started)
         self.channel = ServerChannel(world, self._served.shape)
 
     def __enter__(self) -> ServerLoop:
@@ -84,138 +91,157 @@ class ServerLoop:
         who = f"clients {here.start} to {here.stop - 1}" if here else "the server"
         return f"({who}) in global iteration {self.iteration}"
 
-    def run(self, writer: DrawWriter | None) -> dict[str, Any]:
-        """Run to the last iteration and return the run's statistics. Collective.
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from a checkpoint."""
+        self.iteration = snapshot.iteration
+        self._served = snapshot.shared["served"]
+        self._agents.restore(snapshot.of_clients, self.iteration)
+        self.account.restore(snapshot.counts)
+
+    def run(self, writer: DrawWriter | None, pace: Pace, checkpoints: Checkpoints) -> dict[str, Any]:
+        """Run to the last iteration and return the statistics of the whole run. Collective.
 
         Args:
             writer: of the server's draws; None on the other ranks.
+            pace: when to stop or to write a checkpoint, which the server decides.
+            checkpoints: where they are written.
 
         Raises:
+            StoppedError: it was asked to stop, and did, with a checkpoint.
             DivergedError: what an agent would have sent is not finite; the draws before it are stored.
             StoreError: the server could not write.
         """
         self._world.wait()
-        started = time.perf_counter()
-        error = self._work() if writer is None else self._serve(writer)
+        self.account.sampling_begins(self._engine.compile_seconds)
+        if writer is None:
+            error = self._work(checkpoints)
+        else:
+            error = self._serve(writer, pace, checkpoints)
+            self.channel.tell(Order(True, self.iteration))
         self._world.raise_together(error)
-        return self._statistics(time.perf_counter() - started)
+        return self.account.statistics(self.iteration, self._world.sum(self.channel.bytes_sent))
 
-    def _serve(self, writer: DrawWriter) -> FedLangevinError | None:
-        started = reported = time.perf_counter()
-        for iteration in range(self._config.iterations):
-            self.iteration = iteration
-            deals = self._turns.deals(iteration)
-            uploads, error = self._uploads(iteration, deals)
-            if uploads is not None:
-                try:
-                    self._served = self._algorithm.combine(self._served, deals, uploads)
-                    self._account(iteration, deals)
-                    self._store(writer, iteration)
-                except FedLangevinError as e:
-                    error = e
-            if uploads is None or error is not None:
-                self._stop_after(iteration)
-                self._finish(writer)
-                return error
-            if time.perf_counter() - reported > _REPORT_SECONDS:
-                reported = time.perf_counter()
-                rate = (iteration + 1) / (reported - started)
-                log.info("global iteration %d of %d, %.3g a second", iteration + 1, self._config.iterations, rate)
-        self.iteration = self._config.iterations
-        return self._finish(writer)
+    def _serve(self, writer: DrawWriter, pace: Pace, checkpoints: Checkpoints) -> FedLangevinError | None:
+        """Run the server's iterations; return why it cannot go on, where it cannot."""
+        begun = reported = time.perf_counter()
+        first, wanted = self.iteration, Wishes(0, 0, 1)
+        while self.iteration < self._config.iterations:
+            if wanted.stop or wanted.checkpoint:
+                self._order_checkpoint(writer, checkpoints)
+                pace.saved()
+            if wanted.stop:
+                return stopped(wanted.stop, self.iteration, self._config)
+            try:
+                self._iterate(writer)
+            except FedLangevinError as error:
+                return self._flushed(writer, error)
+            wanted = pace.wishes()
+            if (now := time.perf_counter()) - reported > _REPORT_SECONDS:
+                reported, rate = now, (self.iteration - first) / (now - begun)
+                log.info("global iteration %d of %d, %.3g a second", self.iteration, self._config.iterations, rate)
+        self.account.sampling_ends()
+        self._order_checkpoint(writer, checkpoints)
+        return None
 
-    def _uploads(self, iteration: int, deals: Sequence[Deal]) -> tuple[list[Array] | None, FedLangevinError | None]:
-        """Return what all dealt agents send, None where one failed; and the error, where the agents are here."""
-        if self._world.size == 1:
-            return self._own_uploads(iteration, deals)
-        for deal in deals:
-            self.channel.send(self._host[deal.agent], deal.agent, self._served[deal.rows])
+    def _iterate(self, writer: DrawWriter) -> None:
+        deals = self._turns.deals(self.iteration)
+        received = [np.ascontiguousarray(self._served[deal.rows]) for deal in deals]
+        uploads = self._own_uploads(deals, received) if self._world.size == 1 else self._uploads(deals, received)
+        self._served = self._algorithm.combine(self._served, deals, uploads)
+        self._store(writer)
+        self._account(deals)
+        self.iteration += 1
+
+    def _own_uploads(self, deals: Sequence[Deal], received: Sequence[Array]) -> list[Array]:
+        uploads = [self._agents.work(self.iteration, d, rows) for d, rows in zip(deals, received, strict=True)]
+        for deal, rows, sent in zip(deals, received, uploads, strict=True):
+            self._agents.settle(deal.agent, rows, sent)
+        return uploads
+
+    def _uploads(self, deals: Sequence[Deal], rows: Sequence[Array]) -> list[Array]:
+        for deal, sent in zip(deals, rows, strict=True):
+            self.channel.send(self._host[deal.agent], deal.agent, sent)
         received = [self.channel.receive(self._host[d.agent], d.agent, len(d.rows)) for d in deals]
         self.channel.finish()
         uploads = [upload for upload in received if upload is not None]
-        return (uploads if len(uploads) == len(deals) else None), None
+        if len(uploads) < len(deals):
+            raise _ElsewhereError
+        return uploads
 
-    def _own_uploads(self, iteration: int, deals: Sequence[Deal]) -> tuple[list[Array] | None, FedLangevinError | None]:
-        received = [np.ascontiguousarray(self._served[deal.rows]) for deal in deals]
+    def _flushed(self, writer: DrawWriter, error: FedLangevinError) -> FedLangevinError | None:
+        """Write the draws that wait, after an error; return it where it is this rank's."""
         try:
-            uploads = [self._agents.work(iteration, d, rows) for d, rows in zip(deals, received, strict=True)]
-        except FedLangevinError as error:
-            return None, error
-        for deal, rows, sent in zip(deals, received, uploads, strict=True):
-            self._agents.settle(deal.agent, rows, sent.copy())
-        return uploads, None
+            writer.flush()
+        except StoreError as e:
+            return e
+        return None if isinstance(error, _ElsewhereError) else error
 
-    def _work(self) -> FedLangevinError | None:
-        """Take the turns of the agents here; after an error, answer that nothing comes until the server has heard."""
-        error: FedLangevinError | None = None
-        for iteration in range(self._config.iterations):
+    def _order_checkpoint(self, writer: DrawWriter, checkpoints: Checkpoints) -> None:
+        self.channel.tell(Order(False, self.iteration))
+        self._save(writer, checkpoints)
+
+    def _save(self, writer: DrawWriter | None, checkpoints: Checkpoints) -> None:
+        """Write a checkpoint, and before it the draws up to it. Collective."""
+        self._world.agree(lambda: None if writer is None else writer.flush())
+        counts = self.account.counts(self._world.sum(self.channel.bytes_sent))
+        arrays, here = self._agents.arrays(self.iteration), self._prepared.clients
+        if here:
+            arrays["checksum"] = self._prepared.checksums
+        checkpoints.save(Snapshot(self.iteration, here, arrays, {"served": self._served}, counts))
+
+    def _work(self, checkpoints: Checkpoints) -> FedLangevinError | None:
+        """Take the turns of the agents here, and do what the server orders; return what went wrong here.
+
+        After an error the server is told that nothing comes, and orders all ranks to stop.
+        """
+        for iteration in range(self.iteration, self._config.iterations):
             for deal in self._turns.deals(iteration):
                 if self._host[deal.agent] != self._world.rank:
                     continue
                 received = self.channel.download(deal.agent, len(deal.rows))
-                if received is None:
-                    return error
+                while isinstance(received, Order):
+                    if received.stop:
+                        return None
+                    self._obey(received, checkpoints)
+                    received = self.channel.download(deal.agent, len(deal.rows))
                 self.iteration = iteration
                 try:
-                    sent = self._agents.work(iteration, deal, received) if error is None else None
-                except FedLangevinError as e:
-                    error, sent = e, None
-                if sent is None:
-                    self.channel.fail()
-                    continue
+                    sent = self._agents.work(iteration, deal, received)
+                except FedLangevinError as error:
+                    return self._failed(error, deal)
                 self.channel.upload(deal.agent, sent)
                 self._agents.settle(deal.agent, received, sent)
-        return error
-
-    def _stop_after(self, iteration: int) -> None:
-        """Tell every rank that would wait for a later turn that none comes."""
-        waiting = {
-            self._host[deal.agent]
-            for later in range(iteration + 1, self._config.iterations)
-            for deal in self._turns.deals(later)
-        }
-        for rank in sorted(waiting - {self._world.rank}):
-            self.channel.stop(rank)
-        self.channel.finish()
-
-    def _store(self, writer: DrawWriter, iteration: int) -> None:
-        since_warmup = iteration + 1 - self._config.warmup
-        if since_warmup <= 0 or since_warmup % self._config.thin:
-            return
-        writer.buffer[writer.filled, 0] = self._algorithm.draw(self._served, self._turns.normals(iteration))
-        writer.commit(1, [iteration])
-
-    @staticmethod
-    def _finish(writer: DrawWriter) -> StoreError | None:
-        try:
-            writer.flush()
-        except StoreError as error:
-            return error
+        while not (order := self.channel.order()).stop:
+            self._obey(order, checkpoints)
         return None
 
-    def _account(self, iteration: int, deals: Sequence[Deal]) -> None:
-        agents = self._prepared.placement.total
-        for deal in deals:
-            steps = self._algorithm.local_steps(deal.agent, agents)
-            self._gradients += self._algorithm.gradients(self._prepared.example, steps, len(deal.rows))
-        if self._algorithm.communicates == "server":
-            self.ledger.count_uploads([len(deal.rows) for deal in deals])
+    def _obey(self, order: Order, checkpoints: Checkpoints) -> None:
+        self.iteration = order.iteration
+        self._save(None, checkpoints)
 
-    def _statistics(self, seconds: float) -> dict[str, Any]:
-        ledger = self.ledger
-        return {
-            "iterations": self.iteration,
-            "iterations_per_second": self.iteration / seconds,
-            "gradient_evaluations": self._gradients,
-            "communication": {
-                "rounds": ledger.rounds,
-                "messages": ledger.messages,
-                "bytes": ledger.bytes,
-                "mpi_bytes": self._world.sum(self.channel.bytes_sent),
-            },
-        }
+    def _failed(self, error: FedLangevinError, failed: Deal) -> FedLangevinError:
+        """Answer for an agent that failed and for those here whose turns come after it in this iteration."""
+        deals = [d.agent for d in self._turns.deals(self.iteration) if self._host[d.agent] == self._world.rank]
+        for _ in deals[deals.index(failed.agent) :]:
+            self.channel.fail()
+        return error
 
-    def _row_filler(self, engine: Engine) -> Any:
+    def _store(self, writer: DrawWriter) -> None:
+        since_warmup = self.iteration + 1 - self._config.warmup
+        if since_warmup <= 0 or since_warmup % self._config.thin:
+            return
+        normals = self._turns.normals(self.iteration)
+        writer.buffer[writer.filled, 0] = self._algorithm.draw(self._served, normals)
+        writer.commit(1, [self.iteration])
+
+    def _account(self, deals: Sequence[Deal]) -> None:
+        agents, example = self._prepared.placement.total, self._prepared.example
+        steps = [self._algorithm.local_steps(deal.agent, agents) for deal in deals]
+        gradients = sum(self._algorithm.gradients(example, n, len(d.rows)) for n, d in zip(steps, deals, strict=True))
+        sent = [len(deal.rows) for deal in deals] if self._algorithm.communicates == "server" else []
+        self.account.count_turns(sent, gradients)
+
+    def _row_filler(self) -> Any:
         sample = np.zeros((1, 1)), np.zeros(1, np.int64), np.zeros((1, 1), np.int64)
         minibatch = self._algorithm.batch_size is not None
-        return engine.ready(draw_without_replacement, *sample) if minibatch else draw_without_replacement
+        return self._engine.ready(draw_without_replacement, *sample) if minibatch else draw_without_replacement

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,10 @@ class Turns:
         """Return who works on what, the same on every rank."""
         own = generator(self._seed, Purpose.SCHEDULE, 0, iteration)
         return self._algorithm.deals(iteration, self._agents, self._rows, own)
+
+    def counts(self, iteration: int) -> Counter[int]:
+        """Return how many turns every agent had before an iteration."""
+        return Counter(deal.agent for before in range(iteration) for deal in self.deals(before))
 
     def turn(self, iteration: int, deal: Deal, size: int) -> Turn:
         """Return what the dealt agent's work needs.

@@ -185,11 +185,11 @@ def _resume(arguments: argparse.Namespace) -> None:
 
 def _launch_resume(arguments: argparse.Namespace) -> NoReturn:
     from fedlangevin_mpi.runtime.launcher import become_mpirun
-    from fedlangevin_mpi.runtime.placement import place
+    from fedlangevin_mpi.runtime.placement import placement_of
     from fedlangevin_mpi.runtime.resume import read_for_resume
 
     config, _ = read_for_resume(arguments.directory, arguments.overrides)
-    place(config.clients, arguments.ranks)
+    placement_of(config, arguments.ranks)
     become_mpirun(arguments.ranks, ["resume", "--", str(arguments.directory), *arguments.overrides])
 
 
@@ -197,10 +197,10 @@ def _launch(arguments: argparse.Namespace, overrides: list[str]) -> NoReturn:
     # What can be found wrong without MPI is said here, without mpirun's own words around it.
     from fedlangevin_mpi.config import read_config
     from fedlangevin_mpi.runtime.launcher import become_mpirun
-    from fedlangevin_mpi.runtime.placement import place
+    from fedlangevin_mpi.runtime.placement import placement_of
 
     config, _ = read_config(arguments.config, overrides)
-    place(config.clients, arguments.ranks)
+    placement_of(config, arguments.ranks)
     flags = ["--force"] if arguments.force else []
     become_mpirun(arguments.ranks, ["run", *flags, "--", arguments.config, *overrides])
 

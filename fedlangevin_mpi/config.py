@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedlangevin_mpi.algorithms import algorithms
 from fedlangevin_mpi.algorithms.gossiping import Gossiping
+from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.data import sources
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.models import models
@@ -24,7 +25,7 @@ def _one_of(choices: Mapping[str, type[BaseModel]]) -> Any:
 
 
 if TYPE_CHECKING:
-    from fedlangevin_mpi.algorithms.base import Algorithm as AlgorithmChoice
+    from fedlangevin_mpi.algorithms.base import Method as AlgorithmChoice
     from fedlangevin_mpi.data.shard import DataSource as SourceChoice
     from fedlangevin_mpi.models.base import Model as ModelChoice
 else:
@@ -98,6 +99,19 @@ class RunConfig(_Section):
     ] = None
     output: Output = Output()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_server(cls, values: Any) -> Any:
+        """With a server, an iteration is a global one and a chain a particle: the algorithm says how many."""
+        algorithm = values.get("algorithm") if isinstance(values, dict) else None
+        given = algorithm if isinstance(algorithm, dict) else vars(algorithm) if algorithm is not None else {}
+        kind = algorithms().get(given.get("name", ""))
+        if kind is None or not issubclass(kind, Serving):
+            return values
+        iterations = given.get("global_iterations", 1)
+        chains = given.get("particles", kind.model_fields["particles"].default)
+        return {"iterations": iterations, "chains": chains} | values
+
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
         if self.warmup > self.iterations:
@@ -108,6 +122,7 @@ class RunConfig(_Section):
                 f"since model {self.model.name} has no rows to draw from"
             )
         self._check_topology()
+        self._check_server()
         if self.device == "cuda":
             raise ValueError(f"device: found 'cuda'; allowed: cpu for model {self.model.name}")
         return self
@@ -126,6 +141,22 @@ class RunConfig(_Section):
             raise ValueError(
                 f"topology: found {len(self.topologies)} files; allowed: one for schedule {algorithm.schedule}"
             )
+
+    def _check_server(self) -> None:
+        algorithm = self.algorithm
+        if not isinstance(algorithm, Serving):
+            return
+        if self.iterations != algorithm.global_iterations:
+            allowed = f"absent, or algorithm.global_iterations ({algorithm.global_iterations})"
+            raise ValueError(f"iterations: found {self.iterations}; allowed: {allowed}")
+        if self.chains != algorithm.particles:
+            raise ValueError(
+                f"chains: found {self.chains}; allowed: absent, or algorithm.particles ({algorithm.particles})"
+            )
+        if self.dtype != "float64":
+            raise ValueError(f"dtype: found {self.dtype!r}; allowed: float64 for {algorithm.name}")
+        if isinstance(self.initial, MapStart):
+            raise ValueError(f"initial.name: found 'map'; allowed: prior, zeros, file for {algorithm.name}")
 
     @property
     def topologies(self) -> tuple[str, ...]:

@@ -86,6 +86,20 @@ class Model(BaseModel):
         """
         raise NotImplementedError
 
+    def prior_only(self, facts: Facts, dtype: Any) -> Any:
+        """Return the data of one client without a likelihood, whose potential is the whole `U0`, as `pack` would.
+
+        With `pack` and weight 0, it gives the gradients of likelihood and prior apart.
+        """
+        if not self.has_rows:
+            raise NotImplementedError
+        empty = Shard(-1, {"x": np.empty((0, facts.features)), "y": np.empty(0)}, "prior")
+        return self.pack([empty], [1.0], facts, dtype)
+
+    def normal_prior(self, facts: Facts) -> tuple[Array, Array] | None:
+        """Return mean `(d,)` and precision `(d, d)` of the prior, 0 where it is flat; None where it is not Gaussian."""
+        return None
+
     def potential(self, theta: Array, data: Any) -> Array:
         """Return `U_i` at `theta (clients_here, chains, dim)`, as `(clients_here, chains)`."""
         raise NotImplementedError

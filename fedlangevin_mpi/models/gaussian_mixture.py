@@ -155,6 +155,20 @@ class GaussianMixture(Model):
         arrays = log_weight, mean, precision, prior_mean, prior_precision, low, high
         return MixtureData(*(np.ascontiguousarray(array, dtype) for array in arrays))
 
+    def prior_only(self, facts: Facts, dtype: Any) -> MixtureData:
+        """Return the prior with a factor that is 1 everywhere."""
+        d = facts.features
+        one = Shard(-1, {"weights": np.ones(1), "means": np.zeros((1, d)), "covariances": np.eye(d)[None]}, "prior")
+        packed = self.pack([one], [1.0], facts, dtype)
+        return packed._replace(log_weight=np.zeros((1, 1), dtype), precision=np.zeros((1, 1, d, d), dtype))
+
+    def normal_prior(self, facts: Facts) -> tuple[Array, Array] | None:
+        """Return that of a normal prior; None of a uniform one."""
+        if not isinstance(self.prior, NormalPrior):
+            return None
+        d = facts.features
+        return np.full(d, self.prior.mean), np.linalg.inv(self.prior.matrix(d))
+
     def potential(self, theta: Array, data: MixtureData) -> Array:
         """Return `U_i`, of a normal prior up to a constant; infinite outside a uniform prior's box."""
         off = theta[:, :, None] - data.mean[:, None]  # (clients_here, chains, k, dim)

@@ -33,6 +33,7 @@ from fedlangevin_mpi.models.supervised import (
     gaussian_prior_potential,
     gaussian_prior_precision,
     gram_eigenvalues,
+    isotropic_normal,
     stack_rows,
     supervised_arrays,
 )
@@ -136,6 +137,10 @@ class LogisticRegression(Model):
         return HierarchicalLogisticData(
             *rows, np.asarray(prior_weights, dtype), scalar(prior.shape), scalar(prior.rate)
         )
+
+    def normal_prior(self, facts: Facts) -> tuple[Array, Array] | None:
+        """Return that of `N(0, prior_scale^2 I)`; None where the precision is sampled."""
+        return None if self.prior_scale is None else isotropic_normal(self.dimension(facts), self.prior_scale)
 
     def potential(self, theta: Array, data: LogisticData | HierarchicalLogisticData) -> Array:
         """Return `U_i` up to a constant."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.data.standardize import Standardization
 from fedlangevin_mpi.errors import ConfigError
@@ -77,9 +78,8 @@ def target_of(config: RunConfig) -> Target:
         ShardError: a shard is unreadable or does not fit the model.
     """
     temperature = getattr(config.algorithm, "temperature", 1.0)
-    communicates: str = config.algorithm.communicates
     # A server's temperature is alpha of generalised Bayes, which leaves the prior as it is.
-    clients = all_clients(config, temperature if communicates == "server" else 1.0)
+    clients = all_clients(config, temperature if isinstance(config.algorithm, Serving) else 1.0)
     count = config.clients or 1
 
     def log_density(x: Array) -> Array:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.data.standardize import Standardization
 from fedlangevin_mpi.errors import ConfigError, FedLangevinError
@@ -72,8 +73,8 @@ class _Sampled(NamedTuple):
 def reference(config: RunConfig, directory: Path, source: str, length: Length, force: bool = False) -> Path:
     """Sample the law that a config's algorithm is after, and return the folder of the draws.
 
-    The folder opens like that of any run. Its config is the one given, but for `chains`; its draw file names the
-    algorithm `nuts` and has no client's draws, but those of the posterior (`/clients` is [-1]).
+    The folder opens like that of any run. Its config is the one given, with the reference's own length; its draw file
+    names the algorithm `nuts` and has no client's draws, but those of the posterior (`/clients` is [-1]).
 
     Args:
         config: model, data, seed and the algorithm's temperature count; clients absent means 1.
@@ -92,9 +93,7 @@ def reference(config: RunConfig, directory: Path, source: str, length: Length, f
     nutpie = _nutpie()
     folder.claim(directory, force)
     placement = place(config.clients, 1)
-    output = config.output.model_copy(update={"directory": str(directory)})
-    update = {"clients": placement.total, "chains": length.chains, "output": output}
-    config = config.model_copy(update=update)
+    config = _of_reference(config, placement.total, directory, length)
     target = target_of(config)
     if not np.isfinite(_start(config, target)(config.seed)).all():
         raise FedLangevinError("reference: the starts of the chains are not finite")
@@ -103,7 +102,8 @@ def reference(config: RunConfig, directory: Path, source: str, length: Length, f
     done = time.perf_counter()
     clients = target.clients
     described = _Described(config, placement, clients.facts, target.dim, clients.features, clients.standardization)
-    folder.create(directory, described, source, {"ranks": 1, "hosts": [], "engine": f"nutpie {nutpie.__version__}"})
+    launch = {"ranks": 1, "hosts": [], "chains": length.chains, "engine": f"nutpie {nutpie.__version__}"}
+    folder.create(directory, described, source, launch)
     _write(directory, config, found.positions, length.tune)
     iterations = length.tune + length.draws
     statistics = {
@@ -123,6 +123,16 @@ def reference(config: RunConfig, directory: Path, source: str, length: Length, f
             "%d of %d transitions diverged: the reference may miss parts of the posterior", found.divergent, total
         )
     return directory
+
+
+def _of_reference(config: RunConfig, clients: int, directory: Path, length: Length) -> RunConfig:
+    """Return the config of the reference's folder."""
+    output = config.output.model_copy(update={"directory": str(directory)})
+    update: dict[str, Any] = {"clients": clients, "output": output}
+    if not isinstance(config.algorithm, Serving):  # whose lengths are the algorithm's own
+        iterations = length.tune + length.draws
+        update |= {"iterations": iterations, "warmup": length.tune, "thin": 1, "chains": length.chains}
+    return config.model_copy(update=update)
 
 
 def _nutpie() -> Any:

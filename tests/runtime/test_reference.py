@@ -14,6 +14,7 @@ from fedlangevin_mpi.evaluate import exact
 from fedlangevin_mpi.evaluate.diagnostics import standard_error
 from fedlangevin_mpi.evaluate.recursion import Law
 from fedlangevin_mpi.runtime.reference import Length, reference
+from fedlangevin_mpi.runtime.resume import read_for_resume
 from fedlangevin_mpi.store.reader import open_run
 from tests.gaussians import heterogeneous, write_shards, z_scores
 
@@ -101,6 +102,24 @@ def test_it_is_a_run_to_every_command(tmp_path, monkeypatch):
     with pytest.raises(SystemExit) as left:
         main(command)
     assert left.value.code == 2  # a run is never overwritten
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"name": "fald", "step_size": 0.1},
+        {"name": "svgd", "step_size": 0.1, "particles": 7, "global_iterations": 2},  # has lengths of its own
+    ],
+)
+def test_its_folder_is_no_run_that_could_go_on(tmp_path, algorithm):
+    values = {"iterations": 5} if algorithm["name"] == "fald" else {}
+    values |= {"seed": 3, "clients": 1, "algorithm": algorithm}
+    values |= {"model": {"name": "gaussian"}, "data": {"name": "synthetic_gaussian", "dim": 2}}
+    run = draws(make_config(values), tmp_path / "run", Length(20, 50, 2))
+    assert make_config(run.config).algorithm.name == algorithm["name"]
+    assert (run.chains, run.resolved.chains, run.draws) == (2, 2, 20)
+    with pytest.raises(ConfigError, match=r"run holds draws by nuts; allowed in a resume: those of `fedlangevin run`"):
+        read_for_resume(tmp_path / "run")
 
 
 def of_module(tmp_path, monkeypatch, name, body):

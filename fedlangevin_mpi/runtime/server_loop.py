@@ -221,9 +221,12 @@ class ServerLoop:
 
     def _failed(self, error: FedLangevinError, failed: Deal) -> FedLangevinError:
         """Answer for an agent that failed and for those here whose turns come after it in this iteration."""
-        deals = [d.agent for d in self._turns.deals(self.iteration) if self._host[d.agent] == self._world.rank]
-        for _ in deals[deals.index(failed.agent) :]:
+        here = [deal for deal in self._turns.deals(self.iteration) if self._host[deal.agent] == self._world.rank]
+        self.channel.fail()
+        for deal in here[[deal.agent for deal in here].index(failed.agent) + 1 :]:
+            self.channel.download(deal.agent, len(deal.rows))
             self.channel.fail()
+        self.channel.order()
         return error
 
     def _store(self, writer: DrawWriter) -> None:

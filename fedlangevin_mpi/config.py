@@ -73,13 +73,19 @@ class Output(_Section):
     ] = None
 
 
+_OF_THE_ALGORITHM = 0
+"""Stands for iterations that were not given."""
+
+
 class RunConfig(_Section):
     """Everything that decides a run's results, and where they go."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63, description="of all randomness")] = 0
     clients: Annotated[int | None, Field(ge=1, description="b; absent: one client a rank")] = None
     chains: Annotated[int, Field(ge=1, description="replicas with their own start, noise and minibatch rows")] = 1
-    iterations: Annotated[int, Field(ge=1, description="local steps of every client")]
+    iterations: Annotated[
+        int, Field(ge=1, description="local steps of every client; with a server absent: its global iterations")
+    ] = _OF_THE_ALGORITHM
     warmup: Annotated[int, Field(ge=0, description="the first of the iterations, not stored")] = 0
     thin: Annotated[int, Field(ge=1, description="keep every n-th state after warmup")] = 1
     dtype: Annotated[Literal["float32", "float64"], Field(description="of positions")] = "float64"
@@ -99,21 +105,11 @@ class RunConfig(_Section):
     ] = None
     output: Output = Output()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_a_server(cls, values: Any) -> Any:
-        """With a server, an iteration is a global one and a chain a particle: the algorithm says how many."""
-        algorithm = values.get("algorithm") if isinstance(values, dict) else None
-        given = algorithm if isinstance(algorithm, dict) else vars(algorithm) if algorithm is not None else {}
-        kind = algorithms().get(given.get("name", ""))
-        if kind is None or not issubclass(kind, Serving):
-            return values
-        iterations = given.get("global_iterations", 1)
-        chains = given.get("particles", kind.model_fields["particles"].default)
-        return {"iterations": iterations, "chains": chains} | values
-
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
+        self._check_server()
+        if self.iterations == _OF_THE_ALGORITHM:
+            raise ValueError("iterations: missing; allowed: an integer, at least 1")
         if self.warmup > self.iterations:
             raise ValueError(f"warmup: found {self.warmup}; allowed: at most iterations ({self.iterations})")
         if self.algorithm.batch_size is not None and not self.model.has_rows:
@@ -122,7 +118,6 @@ class RunConfig(_Section):
                 f"since model {self.model.name} has no rows to draw from"
             )
         self._check_topology()
-        self._check_server()
         if self.device == "cuda":
             raise ValueError(f"device: found 'cuda'; allowed: cpu for model {self.model.name}")
         return self
@@ -146,13 +141,11 @@ class RunConfig(_Section):
         algorithm = self.algorithm
         if not isinstance(algorithm, Serving):
             return
-        if self.iterations != algorithm.global_iterations:
-            allowed = f"absent, or algorithm.global_iterations ({algorithm.global_iterations})"
-            raise ValueError(f"iterations: found {self.iterations}; allowed: {allowed}")
-        if self.chains != algorithm.particles:
-            raise ValueError(
-                f"chains: found {self.chains}; allowed: absent, or algorithm.particles ({algorithm.particles})"
-            )
+        for key, own in (("iterations", "global_iterations"), ("chains", "particles")):
+            value, expected = getattr(self, key), getattr(algorithm, own)
+            if key in self.model_fields_set and value != expected:
+                raise ValueError(f"{key}: found {value}; allowed: absent, or algorithm.{own} ({expected})")
+            vars(self)[key] = expected  # the model is frozen
         if self.dtype != "float64":
             raise ValueError(f"dtype: found {self.dtype!r}; allowed: float64 for {algorithm.name}")
         if isinstance(self.initial, MapStart):

@@ -14,7 +14,7 @@ Kassab, Simeone: Federated generalized Bayesian learning via distributed Stein v
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -70,6 +70,11 @@ class Turn(NamedTuple):
     noise: Array
 
 
+@dataclass
+class NoMemory:
+    """The memory of an agent that keeps nothing from turn to turn."""
+
+
 class Serving(Method):
     """An algorithm with a server. A subclass in a file of its own is one choice of `algorithm.name`.
 
@@ -85,6 +90,9 @@ class Serving(Method):
 
     shared_rows: ClassVar[bool] = True
     """Whether all particles see the same minibatch."""
+
+    shares: ClassVar[bool] = False
+    """Whether agents tell each other something before iteration 0: `shared`, whose sum all `learn`."""
 
     coins: ClassVar[Literal["none", "shared"]] = "none"
     """What the draws' file says of the dependence between chains: `shared` where they are dealt together."""
@@ -128,6 +136,10 @@ class Serving(Method):
         agent = int(generator.integers(agents)) if self.schedule == "random" else iteration % agents
         return [Deal(agent, np.arange(rows))]
 
+    def problem(self, agents: int) -> str | None:
+        """Return what about the hyperparameters does not fit so many agents, or None."""
+        return None
+
     def refusal(self, dim: int, target: Target, start: Array) -> str | None:
         """Return why this algorithm cannot work with a model or a start, or None."""
         return None
@@ -142,6 +154,14 @@ class Serving(Method):
 
     def agent(self, start: Array, target: Target) -> Any:
         """Return an agent's memory at iteration 0, a dataclass of arrays."""
+        raise NotImplementedError
+
+    def shared(self, memory: Any) -> Array:
+        """Return what an agent tells all others before iteration 0, rows of d numbers."""
+        raise NotImplementedError
+
+    def learn(self, memory: Any, total: Array) -> None:
+        """Take the sum of what all agents told."""
         raise NotImplementedError
 
     def saved(self, memory: Any, most_turns: int) -> dict[str, Array]:
@@ -208,11 +228,19 @@ class Together(Serving):
             )
         return self
 
+    def problem(self, agents: int) -> str | None:
+        """Return what is wrong with `agents_per_iteration`."""
+        if self.agents_per_iteration is None or self.agents_per_iteration <= agents:
+            return None
+        return (
+            f"algorithm.agents_per_iteration: found {self.agents_per_iteration}; allowed: at most {agents}, all clients"
+        )
+
     def deals(self, iteration: int, agents: int, rows: int, generator: np.random.Generator) -> list[Deal]:
         """Return who works in a global iteration, everybody on all rows."""
         if self.schedule not in ("all", "parallel"):
             return super().deals(iteration, agents, rows, generator)
-        count = agents if self.agents_per_iteration is None else min(self.agents_per_iteration, agents)
+        count = agents if self.agents_per_iteration is None else self.agents_per_iteration
         return [Deal((iteration * count + j) % agents, np.arange(rows)) for j in range(count)]
 
     def combine(self, served: Array, deals: Sequence[Deal], uploads: Sequence[Array]) -> Array:

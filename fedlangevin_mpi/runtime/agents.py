@@ -52,6 +52,15 @@ class Agents:
         _check_finite(agent, iteration, sent)
         return sent
 
+    def shared(self) -> list[Array]:
+        """Return what the agents here tell all others before iteration 0."""
+        return [self._algorithm.shared(memory) for memory in self._memories.values()]
+
+    def learn(self, total: Array) -> None:
+        """Let the agents here take the sum of what all told."""
+        for memory in self._memories.values():
+            self._algorithm.learn(memory, total)
+
     def arrays(self, iteration: int) -> dict[str, Array]:
         """Return what a checkpoint before an iteration keeps of the agents here: arrays whose first axis is theirs."""
         most = max(self._turns.counts(iteration).values(), default=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
+from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.errors import ConfigError
 
@@ -70,8 +71,11 @@ def placement_of(config: RunConfig, ranks: int) -> Placement:
             f"clients: found {placement.total} for algorithm {algorithm.name}, whose clients never communicate; "
             "allowed: 1 (one rank that holds all data)"
         )
-    for key in ("participants", "agents_per_iteration"):
-        found = getattr(algorithm, key, None)
-        if found is not None and found > placement.total:
-            raise ConfigError(f"algorithm.{key}: found {found}; allowed: at most {placement.total}, all clients")
+    participants = getattr(algorithm, "participants", None)
+    if participants is not None and participants > placement.total:
+        raise ConfigError(
+            f"algorithm.participants: found {participants}; allowed: at most {placement.total}, all clients"
+        )
+    if isinstance(algorithm, Serving) and (problem := algorithm.problem(placement.total)):
+        raise ConfigError(problem)
     return placement

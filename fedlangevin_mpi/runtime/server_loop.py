@@ -68,11 +68,13 @@ class ServerLoop:
             kernel = engine.ready(kernel, *self._algorithm.example(start, example, batch))
         agents, fill = prepared.placement.total, self._row_filler()
         self._turns = Turns(config.seed, self._algorithm, agents, prepared.dim, len(self._served), fill)
-        self._agents = Agents(prepared, self._turns, kernel)
+        self._agents = world.agree(lambda: Agents(prepared, self._turns, kernel))
         self._host = {k: rank for rank, hosted in enumerate(prepared.placement.of_rank) for k in hosted}
         ledger = Ledger(agents, self._served.shape[0], self._served.shape[1] * self._served.itemsize)
         self.account = Account(ledger, started)
         self.channel = ServerChannel(world, self._served.shape)
+        if self._algorithm.shares:
+            self._share()
 
     def __enter__(self) -> ServerLoop:
         return self
@@ -90,6 +92,12 @@ class ServerLoop:
         here = self._prepared.clients
         who = f"clients {here.start} to {here.stop - 1}" if here else "the server"
         return f"({who}) in global iteration {self.iteration}"
+
+    def _share(self) -> None:
+        """Give all agents the sum of what each tells; in their order, so that it is the same on any number of ranks."""
+        everyone = [told for of_rank in self._world.comm.allgather(self._agents.shared()) for told in of_rank]
+        self._agents.learn(np.sum(everyone, axis=0))
+        self.account.count_turns([len(told) for told in everyone], 0)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a checkpoint."""
@@ -221,9 +229,12 @@ class ServerLoop:
 
     def _failed(self, error: FedLangevinError, failed: Deal) -> FedLangevinError:
         """Answer for an agent that failed and for those here whose turns come after it in this iteration."""
-        deals = [d.agent for d in self._turns.deals(self.iteration) if self._host[d.agent] == self._world.rank]
-        for _ in deals[deals.index(failed.agent) :]:
+        here = [deal for deal in self._turns.deals(self.iteration) if self._host[deal.agent] == self._world.rank]
+        self.channel.fail()
+        for deal in here[[deal.agent for deal in here].index(failed.agent) + 1 :]:
+            self.channel.download(deal.agent, len(deal.rows))
             self.channel.fail()
+        self.channel.order()
         return error
 
     def _store(self, writer: DrawWriter) -> None:

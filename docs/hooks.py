@@ -12,11 +12,12 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from fedlangevin_mpi.algorithms import algorithms
-from fedlangevin_mpi.algorithms.base import Algorithm
+from fedlangevin_mpi.algorithms.base import Method
 
 LEAVES = {
     "average": "What goes into an average, in a round. Never a row, a label or a gradient of one example.",
     "gossip": "Positions, to neighbours in the graph only.",
+    "server": "Rows of the server's state (particles, chains or natural parameters) that it worked on, in its turn.",
     "never": "Nothing: this is a sampler on one client.",
 }
 
@@ -35,10 +36,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def page(name: str, algorithm: type[Algorithm]) -> str:
+def page(name: str, algorithm: type[Method]) -> str:
     """Return a sampler's page: what its module says, its keys, what leaves a client, its kernel."""
     said = inspect.getdoc(inspect.getmodule(algorithm)) or ""
-    kernel = textwrap.dedent(inspect.getsource(algorithm.kernel))
+    lines = getattr(algorithm, "kernel", None) or algorithm.work  # type: ignore[attr-defined]  # one of the two is there
     return "\n\n".join(
         [
             f"# `{name}`",
@@ -48,18 +49,18 @@ def page(name: str, algorithm: type[Algorithm]) -> str:
             "## What leaves a client",
             leaves(algorithm),
             "## The kernel",
-            f"```python\n{kernel}```",
+            f"```python\n{textwrap.dedent(inspect.getsource(lines))}```",
         ]
     )
 
 
-def leaves(algorithm: type[Algorithm]) -> str:
+def leaves(algorithm: type[Method]) -> str:
     """Return what an algorithm's exchanges carry, in words."""
-    carried = inspect.getdoc(algorithm.traffic) or ""
+    carried = inspect.getdoc(algorithm.traffic) if hasattr(algorithm, "traffic") else ""
     return f"{LEAVES.get(algorithm.communicates, '')} {carried}".strip()
 
 
-def keys(algorithm: type[Algorithm]) -> str:
+def keys(algorithm: type[Method]) -> str:
     """Return the table of an algorithm's hyperparameters, from its schema."""
     schema = algorithm.model_json_schema()
     needed = schema.get("required", [])

@@ -84,6 +84,18 @@ def _parser() -> argparse.ArgumentParser:
     summary.add_argument("directory", type=Path, metavar="DIR")
     summary.add_argument("--json", action="store_true", help="as JSON")
     summary.add_argument("--client", type=int, metavar="I", help="of one client instead of the average over clients")
+    summary.add_argument("--reference", type=Path, metavar="DIR", help="the distance to this run, too")
+    summary.add_argument("--stein", action="store_true", help="the kernel Stein discrepancy, too: reads all shards")
+
+    reference = _command(commands, "reference", _reference, "draw a config's posterior by NUTS, in one process")
+    reference.add_argument("config", help="a YAML file")
+    reference.add_argument("overrides", nargs="*", metavar="key=value", help="as clients=4")
+    reference.add_argument("--output", type=Path, metavar="DIR", required=True, help="the folder of the draws")
+    reference.add_argument("--force", action="store_true", help="replace a run that the folder holds")
+    reference.add_argument("--quiet", action="store_true", help="say nothing but warnings and errors")
+    for name, default in (("draws", 1000), ("tune", 1000), ("chains", 4)):
+        text = f"{'of a chain, ' if name != 'chains' else ''}{default} by default"
+        reference.add_argument(f"--{name}", type=_positive, metavar="N", default=default, help=text)
 
     export = _command(commands, "export", _export, "write draws as ArviZ-schema NetCDF")
     export.add_argument("directory", type=Path, metavar="DIR")
@@ -160,7 +172,7 @@ def _print_end(arguments: argparse.Namespace, directory: Path) -> None:
     from fedlangevin_mpi.evaluate.summary_table import print_summary
     from fedlangevin_mpi.store.metadata import SUMMARY_FILE
 
-    if arguments.is_root() and not arguments.quiet:
+    if getattr(arguments, "is_root", lambda: True)() and not arguments.quiet:
         print_summary(json.loads((directory / SUMMARY_FILE).read_text()), directory)
 
 
@@ -182,11 +194,11 @@ def _resume(arguments: argparse.Namespace) -> None:
 
 def _launch_resume(arguments: argparse.Namespace) -> NoReturn:
     from fedlangevin_mpi.runtime.launcher import become_mpirun
-    from fedlangevin_mpi.runtime.placement import place
+    from fedlangevin_mpi.runtime.placement import placement_of
     from fedlangevin_mpi.runtime.resume import read_for_resume
 
     config, _ = read_for_resume(arguments.directory, arguments.overrides)
-    place(config.clients, arguments.ranks)
+    placement_of(config, arguments.ranks)
     become_mpirun(arguments.ranks, ["resume", *_quiet(arguments), "--", str(arguments.directory), *arguments.overrides])
 
 
@@ -194,10 +206,10 @@ def _launch(arguments: argparse.Namespace, overrides: list[str]) -> NoReturn:
     # What can be found wrong without MPI is said here, without mpirun's own words around it.
     from fedlangevin_mpi.config import read_config
     from fedlangevin_mpi.runtime.launcher import become_mpirun
-    from fedlangevin_mpi.runtime.placement import place
+    from fedlangevin_mpi.runtime.placement import placement_of
 
     config, _ = read_config(arguments.config, overrides)
-    place(config.clients, arguments.ranks)
+    placement_of(config, arguments.ranks)
     flags = [*(["--force"] if arguments.force else []), *_quiet(arguments)]
     become_mpirun(arguments.ranks, ["run", *flags, "--", arguments.config, *overrides])
 
@@ -229,11 +241,29 @@ def _summary(arguments: argparse.Namespace) -> None:
     from fedlangevin_mpi.evaluate.summary_table import print_summary
     from fedlangevin_mpi.store.reader import open_run
 
-    summary = summary_of(open_run(arguments.directory), arguments.client)
+    run = open_run(arguments.directory)
+    summary = summary_of(run, arguments.client)
+    if arguments.reference is not None or arguments.stein:
+        from fedlangevin_mpi.evaluate.comparison import compare, stein_discrepancy
+
+        if arguments.stein:
+            summary["metrics"]["stein_discrepancy"] = stein_discrepancy(run, arguments.client)
+        if arguments.reference is not None:
+            summary["reference"] = compare(run, open_run(arguments.reference), arguments.client)
     if arguments.json:
         print(json.dumps(summary, indent=2))
     else:
         print_summary(summary, arguments.directory)
+
+
+def _reference(arguments: argparse.Namespace) -> None:
+    from fedlangevin_mpi.config import read_config
+    from fedlangevin_mpi.runtime.reference import Length, reference
+
+    with _log_to_stderr(True, arguments.quiet):
+        config, source = read_config(arguments.config, arguments.overrides)
+        length = Length(arguments.draws, arguments.tune, arguments.chains)
+        _print_end(arguments, reference(config, arguments.output, source, length, arguments.force))
 
 
 def _export(arguments: argparse.Namespace) -> None:

@@ -15,6 +15,8 @@ from fedlangevin_mpi.models.base import Facts
 if TYPE_CHECKING:
     from fedlangevin_mpi.store.reader import Run
 
+Array = np.ndarray[Any, np.dtype[Any]]
+
 log = logging.getLogger(__name__)
 
 
@@ -27,12 +29,16 @@ def summary_of(run: Run, client: int | None = None, most: int | None = None) -> 
         ConfigError: no such client.
         StoreError: a draw file cannot be read.
     """
+    return summarise(run, client, readable_predictive(run), most)
+
+
+def readable_predictive(run: Run) -> Predictive | None:
+    """Return `predictive_of` a run; None, and a warning in the log, where its held-out rows cannot be read any more."""
     try:
-        predictive = predictive_of(run)
+        return predictive_of(run)
     except FedLangevinError as e:
         log.warning("no predictive metrics: %s", e)
-        predictive = None
-    return summarise(run, client, predictive, most)
+        return None
 
 
 def predictive_of(run: Run) -> Predictive | None:
@@ -53,9 +59,18 @@ def predictive_of(run: Run) -> Predictive | None:
     if sample is None or (sample.ndim == 2 and noise_scale is None):
         return None  # predictive means without a noise scale have no likelihood
 
-    def predict(positions: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def predict(positions: Array, rows: Array) -> Array:
         predicted = config.model.predict(positions, rows, facts)
         assert predicted is not None
         return predicted
 
-    return Predictive(predict, x, test.y, noise_scale)
+    bandwidth: float | None = getattr(config.algorithm, "kde_bandwidth", None) if run.particles else None
+    if bandwidth is None or config.model.predict_kde(np.zeros((1, run.dim)), x[:1], facts, bandwidth) is None:
+        return Predictive(predict, x, test.y, noise_scale)
+
+    def smoothed(positions: Array, rows: Array) -> Array:
+        predicted = config.model.predict_kde(positions, rows, facts, bandwidth)
+        assert predicted is not None
+        return predicted
+
+    return Predictive(predict, x, test.y, noise_scale, smoothed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,12 +40,14 @@ class Predictive(NamedTuple):
         x: `(n, p)` features, as the clients' were prepared.
         y: `(n,)` labels or targets.
         noise_scale: of a regression, the standard deviation of a target given its mean; None: `predict` classifies.
+        smoothed: as `predict`, of a kernel density estimate around the positions; None: there is none.
     """
 
     predict: Callable[[Array, Array], Array]
     x: Array
     y: Array
     noise_scale: float | None = None
+    smoothed: Callable[[Array, Array], Array] | None = None
 
 
 def summarise(
@@ -56,6 +58,9 @@ def summarise(
     Parameters are read and worked on some columns at a time, 64 MiB of them or one, so memory does not grow with the
     dimension. Of more than `DIAGNOSED` parameters, evenly spaced ones get `mcse_mean`, `ess_bulk`, `ess_tail` and
     `r_hat`; the others None. Metrics are of the predictive averaged over at most 10,000 positions, evenly spaced.
+
+    Of particles the last draw alone counts, the other draws are its history: moments and predictions are theirs, the
+    diagnostics None, and there is a key `particles`, how many.
 
     Args:
         run: to summarise.
@@ -71,7 +76,8 @@ def summarise(
         ConfigError: no such client.
         StoreError: a file cannot be read.
     """
-    draws = run.view(client)
+    draws = posterior_draws(run, client)
+    particles = {"particles": run.chains} if run.particles else {}
     return {
         "algorithm": run.algorithm,
         "clients": run.clients,
@@ -81,9 +87,42 @@ def summarise(
         "draws": run.draws,
         **_statistics(run.statistics),
         **_consensus(run),
+        **particles,
         "parameters": _parameters(draws, run.resolved.labels(), run.coins == "shared", most),
         "metrics": _metrics(draws, predictive) if predictive is not None and run.draws else {},
     }
+
+
+def posterior_draws(run: Run, client: int | None = None) -> Draws | Array:
+    """Return the draws that approximate the posterior, `(draw, chain, dim)`: all, or of particles the last one.
+
+    Raises:
+        ConfigError: no such client.
+    """
+    draws = run.view(client)
+    last: Array = draws[-1:]
+    return last if run.particles else draws
+
+
+def spaced_positions(draws: Draws | Array, most: int) -> Array:
+    """Return at most `most` positions, `(n, dim)`, evenly spaced over draws and, where those are too many, chains."""
+    step = max(1, math.ceil(draws.shape[0] * draws.shape[1] / most))
+    positions: Array = draws[::step].reshape(-1, draws.shape[2])
+    return positions[:: max(1, math.ceil(len(positions) / most))]
+
+
+def columns(draws: Draws | Array, which: range | None = None) -> Iterator[tuple[range, Array]]:
+    """Yield some parameters at a time and their series `(chain, draw, parameters)`, float64, 64 MiB of them or one.
+
+    Args:
+        draws: `(draw, chain, dim)`.
+        which: parameters, growing; None: all.
+    """
+    count, chains, dim = draws.shape
+    width = max(1, _SERIES_BYTES // max(1, 8 * count * chains))
+    which = range(dim) if which is None else which
+    for part in (which[k : k + width] for k in range(0, len(which), width)):
+        yield part, np.moveaxis(draws[:, :, part.start : part.stop : part.step], 1, 0).astype(np.float64)
 
 
 def _consensus(run: Run) -> dict[str, dict[str, list[Any]]]:
@@ -114,14 +153,11 @@ def _statistics(statistics: Statistics | None) -> dict[str, Any]:
     return unknown
 
 
-def _parameters(draws: Draws, names: list[str], coins_shared: bool, most: int | None) -> dict[str, list[Any]]:
-    count, chains, dim = draws.shape
-    columns = _evenly(dim, most or dim)
+def _parameters(draws: Draws | Array, names: list[str], coins_shared: bool, most: int | None) -> dict[str, list[Any]]:
+    dim = draws.shape[2]
     diagnosed = _evenly(dim, min(DIAGNOSED, most or DIAGNOSED))
-    width = max(1, _SERIES_BYTES // max(1, 8 * count * chains))
     found: dict[str, Array] = {}
-    for part in (columns[k : k + width] for k in range(0, len(columns), width)):
-        series = np.moveaxis(draws[:, :, part.start : part.stop : part.step], 1, 0).astype(np.float64)
+    for part, series in columns(draws, _evenly(dim, most or dim)):
         here = np.array([k for k, column in enumerate(part) if column in diagnosed], np.intp)
         for name, values in (_moments(series) | _diagnostics(series, here, coins_shared)).items():
             found.setdefault(name, np.full(dim, np.nan))[part.start : part.stop : part.step] = values
@@ -158,19 +194,19 @@ def _diagnostics(series: Array, columns: Array, coins_shared: bool) -> dict[str,
     return result
 
 
-def predictive_positions(draws: Draws, predictive: Predictive) -> Array:
-    """Return the positions that the predictive is averaged over, `(n, dim)`: at most 10,000, evenly spaced draws."""
+def predictive_positions(draws: Draws | Array, predictive: Predictive) -> Array:
+    """Return the positions `(n, dim)` over which predictions are averaged: as many as time and memory are for."""
     numbers = draws.shape[2] if predictive.noise_scale is None else max(draws.shape[2], len(predictive.y))
-    most = max(1, min(_PREDICTIVE_POSITIONS, _PREDICTIVE_NUMBERS // numbers))
-    step = math.ceil(draws.shape[0] * draws.shape[1] / most)
-    positions: Array = draws[::step].reshape(-1, draws.shape[2])
-    return positions
+    return spaced_positions(draws, max(1, min(_PREDICTIVE_POSITIONS, _PREDICTIVE_NUMBERS // numbers)))
 
 
-def _metrics(draws: Draws, predictive: Predictive) -> dict[str, float | None]:
+def _metrics(draws: Draws | Array, predictive: Predictive) -> dict[str, float | None]:
     positions = predictive_positions(draws, predictive)
     if predictive.noise_scale is None:
         found = metrics(posterior_predictive(predictive.predict, positions, predictive.x), predictive.y)
+        if predictive.smoothed is not None:
+            smooth = metrics(posterior_predictive(predictive.smoothed, positions, predictive.x), predictive.y)
+            found |= {f"kde_{name}": value for name, value in smooth.items()}
     else:
         means = predictive.predict(positions, predictive.x)
         found = regression_metrics(means, predictive.y, predictive.noise_scale)

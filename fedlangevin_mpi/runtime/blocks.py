@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlangevin_mpi.algorithms.base import Algorithm
 from fedlangevin_mpi.generic import Everything, Rows
 from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.streams import BlockStreams, RowStreams, block_length
@@ -56,6 +57,7 @@ class Blocks:
             len(prepared.mixing.matrices) if prepared.mixing else 0,
         )
         batch = Everything(len(prepared.clients)) if self._rows is None else self._rows.draw(streams)
+        assert isinstance(config.algorithm, Algorithm)
         return config.algorithm.draws(streams), batch
 
     def kept(self, block: int, start: int, stop: int) -> Array:

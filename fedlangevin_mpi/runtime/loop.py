@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlangevin_mpi.algorithms.base import Algorithm
 from fedlangevin_mpi.comm.ledger import Ledger
 from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.errors import DivergedError, StoppedError, StoreError
@@ -15,7 +16,7 @@ from fedlangevin_mpi.runtime.blocks import Blocks
 from fedlangevin_mpi.runtime.channels import channel_of
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints, Snapshot
 from fedlangevin_mpi.runtime.engine import Engine
-from fedlangevin_mpi.runtime.pace import Pace, Wishes, reason
+from fedlangevin_mpi.runtime.pace import Pace, Wishes, stopped
 from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.progress import Progress
 from fedlangevin_mpi.runtime.streams import draw_without_replacement
@@ -45,6 +46,7 @@ class BlockLoop:
     def __init__(self, world: World, prepared: Prepared, engine: Engine, started: float) -> None:
         config = prepared.config
         self._world, self._prepared, self._engine = world, prepared, engine
+        assert isinstance(config.algorithm, Algorithm)
         self._config, self._algorithm = config, config.algorithm
         self.iteration, self._until = 0, 1
         self._theta = prepared.theta
@@ -55,7 +57,7 @@ class BlockLoop:
         self._batch: Any = None
         edges = prepared.mixing.edges if prepared.mixing else None
         ledger = Ledger(prepared.placement.total, config.chains, prepared.dim * self._theta.itemsize, edges)
-        self.account = Account(self._algorithm, ledger, started)
+        self.account = Account(ledger, started)
         self._store_error: StoreError | None = None
         self.channel = channel_of(world, prepared, engine.compiled)
 
@@ -64,6 +66,11 @@ class BlockLoop:
 
     def __exit__(self, *exception: object) -> None:
         self.channel.free()
+
+    @property
+    def largest_draws(self) -> int:
+        """The most draws between two commits."""
+        return self.blocks.largest_draws
 
     def where(self) -> str:
         """Say which clients are here and how far they are, at the least."""
@@ -153,7 +160,7 @@ class BlockLoop:
             good = numbers[kept < bad]
             self._store(writer, len(good), good, everything=True)
             self._world.raise_together(self._divergence(block * self.blocks.length + bad))
-        self.account.count(draws, start, stop)
+        self.account.count(self._algorithm, draws, start, stop)
         self._store(writer, len(kept), numbers)
         self.iteration += stop - start
         return Wishes(*wanted)
@@ -208,10 +215,7 @@ class BlockLoop:
         return {"position": self._theta, "checksum": self._prepared.checksums, **state}
 
     def _stopped(self, stop: int) -> StoppedError:
-        error = StoppedError(
-            f"{reason(stop)}: stopped after {self.iteration} of {self._config.iterations} iterations, with a "
-            f"checkpoint; go on with: fedlangevin resume {self._config.output.directory}"
-        )
+        error = stopped(stop, self.iteration, self._config)
         error.agreed = True
         return error
 

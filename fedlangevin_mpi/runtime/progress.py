@@ -69,15 +69,16 @@ class Progress:
             self._stream.write("\n")
             self._stream.flush()
 
-    def see(self, iteration: int, ledger: Ledger, theta: Array) -> None:
+    def see(self, iteration: int, ledger: Ledger, theta: Array | None = None) -> None:
         """Take note of a run after a block; cheap unless it is time to say something.
 
         Args:
             iteration: the next one.
             ledger: of its exchanges.
-            theta: `(clients_here, chains, dim)` positions.
+            theta: `(clients_here, chains, dim)` positions of chains; None of particles, which are no chains.
         """
-        self._states.see(theta)
+        if theta is not None:
+            self._states.see(theta)
         now, last = self._clock(), iteration >= self._iterations
         if self._terminal is not None and (last or now - self._said >= _BAR_SECONDS):
             self._said = now

@@ -11,20 +11,23 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.config import RunConfig, dump_config, make_config, override
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.runtime import folder
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints
-from fedlangevin_mpi.runtime.prepare import Prepared, placement_of
+from fedlangevin_mpi.runtime.placement import placement_of
+from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.run import sample
 from fedlangevin_mpi.runtime.signals import StopRequest
 from fedlangevin_mpi.store.layout import rank_files
 from fedlangevin_mpi.store.metadata import Resolved, read_run_file, read_statistics
+from fedlangevin_mpi.store.segments import headers
 
 log = logging.getLogger(__name__)
 
-_FREE = ("iterations", "output.checkpoint_seconds", "output.max_seconds")
+_FREE = ("iterations", "algorithm.global_iterations", "output.checkpoint_seconds", "output.max_seconds")
 """Keys that a resume may change."""
 _NO_CHECKPOINT = ": there is no checkpoint, so draws are made again"
 
@@ -88,12 +91,18 @@ def read_for_resume(directory: Path, overrides: Sequence[str] = ()) -> tuple[Run
     values["output"]["directory"] = str(directory)
     values["clients"] = resolved.clients
     before = make_config(values, origin)
-    config = make_config(override(values, overrides), origin)
+    changed = override(values, overrides)
+    if isinstance(before.algorithm, Serving):  # an iteration of a server is a global one: either key may grow
+        wanted = max(changed["iterations"], changed["algorithm"]["global_iterations"])
+        changed["iterations"] = changed["algorithm"]["global_iterations"] = wanted
+    config = make_config(changed, origin)
     for key, then, now in _changes(dump_config(before), dump_config(config)):
         if key not in _FREE:
             raise ConfigError(
                 f"{key}: found {now!r}, but the run was begun with {then!r}; allowed in a resume: {', '.join(_FREE)}"
             )
+    if rank_files(directory) and (sampler := headers(directory)[0].algorithm) != config.algorithm.name:
+        raise ConfigError(f"{directory} holds draws by {sampler}; allowed in a resume: those of `fedlangevin run`")
     if config.iterations < before.iterations:
         raise ConfigError(
             f"iterations: found {config.iterations}; allowed: at least {before.iterations}, as the run was begun with"

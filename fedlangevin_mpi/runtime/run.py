@@ -14,6 +14,7 @@ from typing import Any
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
+from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.comm.world import World, ranks_on_this_node
 from fedlangevin_mpi.config import RunConfig, dump_config, to_yaml
 from fedlangevin_mpi.runtime import folder
@@ -22,8 +23,10 @@ from fedlangevin_mpi.runtime.engine import Engine, wants_compiled
 from fedlangevin_mpi.runtime.loop import BlockLoop
 from fedlangevin_mpi.runtime.pace import Pace
 from fedlangevin_mpi.runtime.prepare import Prepared, prepare
+from fedlangevin_mpi.runtime.server_loop import ServerLoop
 from fedlangevin_mpi.runtime.signals import StopRequest
 from fedlangevin_mpi.runtime.step_note import step_size_notes
+from fedlangevin_mpi.store.layout import SERVER
 from fedlangevin_mpi.store.writer import DrawWriter
 
 log = logging.getLogger(__name__)
@@ -91,11 +94,14 @@ def sample(
     with _threads(world) as threads:
         prepared = prepare(world, config, found)
         minibatch = config.algorithm.batch_size is not None
-        compiled = world.agree(lambda: wants_compiled(config.engine, prepared.data, minibatch))
+        serving = isinstance(config.algorithm, Serving)
+        example = prepared.example.likelihood if serving else prepared.example
+        compiled = world.agree(lambda: wants_compiled(config.engine, example, minibatch))
         engine = Engine(world, compiled, config.model.fingerprint())
         launch = _launch_facts(world, engine)
         world.from_root(lambda: describe(prepared, launch))
-        with _logging(directory, world), BlockLoop(world, prepared, engine, started) as loop:
+        loop_of = ServerLoop if serving else BlockLoop
+        with _logging(directory, world), loop_of(world, prepared, engine, started) as loop:
             world.where = loop.where
             log.debug("rank %d of %d, threads: %s, engine: %s", world.rank, world.size, threads, engine.name)
             if config.draws == 0:
@@ -106,7 +112,7 @@ def sample(
                 loop.restore(found)
             checkpoints = Checkpoints(world, directory / folder.CHECKPOINTS)
             pace = Pace(config.output, request, world.rank == 0, started)
-            with world.agree(lambda: _writer(world, prepared, directory, loop.blocks.largest_draws, segment)) as writer:
+            with world.agree(lambda: _writer(world, prepared, directory, loop.largest_draws, segment)) as writer:
                 statistics = loop.run(writer, pace, checkpoints, terminal if world.rank == 0 else None)
             world.from_root(lambda: _finish(directory, statistics))
 
@@ -120,22 +126,32 @@ def _finish(directory: Path, statistics: dict[str, Any]) -> None:
     write_summary(directory, summary_of(open_run(directory)))
 
 
-def _writer(world: World, prepared: Prepared, directory: Path, draws_a_block: int, segment: int) -> DrawWriter:
+def _writer(world: World, prepared: Prepared, directory: Path, draws_a_block: int, segment: int) -> Any:
+    """Return this rank's writer; with a server it is the server's, and the others have none."""
     config = prepared.config
+    serving = isinstance(config.algorithm, Serving)
+    if serving and world.rank != 0:
+        return contextlib.nullcontext()
     return DrawWriter(
         directory,
         rank=world.rank,
         ranks=world.size,
-        clients=list(prepared.clients),
+        clients=[SERVER] if serving else list(prepared.clients),
         chains=config.chains,
         dim=prepared.dim,
         dtype=config.dtype,
         capacity_per_block=draws_a_block,
         algorithm=config.algorithm.name,
         seed=config.seed,
-        coins="none" if config.algorithm.communicates == "never" else config.coins,
+        coins=_coins(config),
         segment=segment,
     )
+
+
+def _coins(config: RunConfig) -> str:
+    if isinstance(config.algorithm, Serving):
+        return config.algorithm.coins
+    return "none" if config.algorithm.communicates == "never" else config.coins
 
 
 def _launch_facts(world: World, engine: Engine) -> dict[str, Any]:

@@ -33,7 +33,8 @@ class Run:
         coins: `shared`: the chains took the same coins and are not independent; else `per_chain` or `none`.
         clients: how many clients the run has.
         chains: or particles.
-        particles: whether they are those of a server.
+        particles: whether chains are particles: a draw is a whole approximation of the posterior, and the last one
+            counts. They are the server's state, without the coins of chains that a server deals out.
         dim: of a position.
         draws: how many draws are whole on every rank.
         files: the draw files, by segment and rank.
@@ -54,8 +55,9 @@ class Run:
         if self.dim != self.resolved.dim:
             raise StoreError(f"{first.path}: positions have dim {self.dim}, but run.yaml says {self.resolved.dim}")
         self._dtype = first.dtype
-        self.particles = layout.SERVER in first.clients
-        self.owners = [layout.SERVER] if self.particles else list(range(self.clients))
+        of_server = layout.SERVER in first.clients
+        self.particles = of_server and self.coins == "none"
+        self.owners = [layout.SERVER] if of_server else list(range(self.clients))
         self._segments = segments.segments(headers, self.owners)
         self.draws = sum(segment.draws for segment in self._segments)
 

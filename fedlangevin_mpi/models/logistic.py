@@ -27,6 +27,7 @@ from fedlangevin_mpi.models.glm import (
     gaussian_prior,
     negative_log_likelihood,
 )
+from fedlangevin_mpi.models.sigmoid import sigmoid
 from fedlangevin_mpi.models.supervised import (
     check_labels,
     gaussian_prior_draws,
@@ -205,7 +206,7 @@ def _hierarchical_prior(theta: Array, data: HierarchicalLogisticData) -> Array:
 
 
 def _compiled_residual(z: Any, y: Any) -> Any:
-    return 1 / (1 + np.exp(-z)) - y  # exp(-z) = inf gives 0: no NaN at any z
+    return sigmoid(z) - y
 
 
 def _compiled_hierarchical_prior(theta: Array, data: HierarchicalLogisticData, c: int, j: int, out: Array) -> None:

@@ -220,6 +220,6 @@ class BlockLoop:
         return error
 
     def _row_filler(self) -> Any:
-        sample = np.zeros((1, 1)), np.zeros(1, np.int64), np.zeros((1, 1), np.int64)
+        sample = np.zeros((1, 1, 1)), np.zeros(1, np.int64), 0, np.zeros((1, 1, 1, 1), np.int64), 0
         minibatch = self._algorithm.batch_size is not None
         return self._engine.ready(draw_without_replacement, *sample) if minibatch else draw_without_replacement

@@ -203,6 +203,19 @@ def test_compiled_and_interpreted_agree(problem, batch, dtype, tolerance, draw_r
     np.testing.assert_array_equal(theta, before)
 
 
+@pytest.mark.parametrize("batch", [4, 6, 7, None])
+@pytest.mark.parametrize("kind", ["linear", "logistic", "hierarchical"])
+def test_groups_and_tiles_of_rows_leave_none_out(kind, batch, row_shards, draw_rows):
+    sizes = (130, 7, 64)
+    model, shards = models()[KINDS[kind]["name"]](**KINDS[kind]), row_shards(sizes, 11, 0 if kind == "linear" else 2)
+    facts = model.facts(shards[0])
+    data = model.pack(shards, WEIGHTS, facts, np.dtype(float))
+    theta = np.random.default_rng(2).normal(size=(3, CHAINS, model.dimension(facts)))
+    chosen = draw_rows(sizes, batch, CHAINS, 1) if batch else Everything(3)
+    expected = gradient(theta, data, chosen, 0)
+    np.testing.assert_allclose(compiled(theta, data, chosen, 0), expected, rtol=1e-12, atol=1e-11)
+
+
 @every(["custom_torch"])
 def test_torch_models_have_no_compiled_gradient(problem):
     kind = type(problem.pack())

@@ -169,8 +169,9 @@ def _launch_resume(arguments: argparse.Namespace) -> NoReturn:
     from fedlangevin_mpi.runtime.resume import read_for_resume
 
     config, _ = read_for_resume(arguments.directory, arguments.overrides)
-    place(config.clients, arguments.ranks)
-    become_mpirun(arguments.ranks, ["resume", "--", str(arguments.directory), *arguments.overrides])
+    placement = place(config.clients, arguments.ranks)
+    program = ["resume", "--", str(arguments.directory), *arguments.overrides]
+    become_mpirun(arguments.ranks, program, placement, arguments.directory)
 
 
 def _launch(arguments: argparse.Namespace, overrides: list[str]) -> NoReturn:
@@ -180,9 +181,10 @@ def _launch(arguments: argparse.Namespace, overrides: list[str]) -> NoReturn:
     from fedlangevin_mpi.runtime.placement import place
 
     config, _ = read_config(arguments.config, overrides)
-    place(config.clients, arguments.ranks)
+    placement = place(config.clients, arguments.ranks)
     flags = ["--force"] if arguments.force else []
-    become_mpirun(arguments.ranks, ["run", *flags, "--", arguments.config, *overrides])
+    program = ["run", *flags, "--", arguments.config, *overrides]
+    become_mpirun(arguments.ranks, program, placement, Path(config.output.directory))
 
 
 @contextlib.contextmanager

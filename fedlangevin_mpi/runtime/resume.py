@@ -24,7 +24,7 @@ from fedlangevin_mpi.store.metadata import Resolved, read_run_file, read_statist
 
 log = logging.getLogger(__name__)
 
-_FREE = ("iterations", "output.checkpoint_seconds", "output.max_seconds")
+_FREE = ("iterations", "output.checkpoint_seconds", "output.max_seconds", "output.watchdog_seconds")
 """Keys that a resume may change."""
 _NO_CHECKPOINT = ": there is no checkpoint, so draws are made again"
 

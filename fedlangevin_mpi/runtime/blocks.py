@@ -9,8 +9,9 @@ import numpy as np
 
 from fedlangevin_mpi.algorithms.base import Algorithm
 from fedlangevin_mpi.generic import Everything, Rows
+from fedlangevin_mpi.runtime.engine import Engine
 from fedlangevin_mpi.runtime.prepare import Prepared
-from fedlangevin_mpi.runtime.streams import BlockStreams, RowStreams, block_length
+from fedlangevin_mpi.runtime.streams import BlockStreams, RowStreams, block_length, draw_without_replacement
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -73,3 +74,11 @@ class Blocks:
         slots = np.full(self.length, -1, np.int64)
         slots[kept] = filled + np.arange(len(kept))
         return slots
+
+
+def row_filler(engine: Engine, batch_size: int | None) -> Callable[..., None]:
+    """Return `draw_without_replacement`, compiled where the engine compiles and rows are drawn. Collective."""
+    if batch_size is None:
+        return draw_without_replacement
+    sample = np.zeros((1, 1, 1)), np.zeros(1, np.int64), 0, np.zeros((1, 1, 1, 1), np.int64), 0
+    return engine.ready(draw_without_replacement, *sample)

@@ -12,14 +12,13 @@ from fedlangevin_mpi.comm.ledger import Ledger
 from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.errors import DivergedError, StoppedError, StoreError
 from fedlangevin_mpi.runtime.account import Account
-from fedlangevin_mpi.runtime.blocks import Blocks
+from fedlangevin_mpi.runtime.blocks import Blocks, row_filler
 from fedlangevin_mpi.runtime.channels import channel_of
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints, Snapshot
 from fedlangevin_mpi.runtime.engine import Engine
 from fedlangevin_mpi.runtime.pace import Pace, Wishes, stopped
 from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.progress import Progress
-from fedlangevin_mpi.runtime.streams import draw_without_replacement
 from fedlangevin_mpi.store.writer import DrawWriter
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -51,7 +50,7 @@ class BlockLoop:
         self.iteration, self._until = 0, 1
         self._theta = prepared.theta
         self._state = self._algorithm.state(self._theta)
-        self.blocks = Blocks(prepared, self._row_filler())
+        self.blocks = Blocks(prepared, row_filler(engine, config.algorithm.batch_size))
         self._block = -1
         self._draws: Any = None
         self._batch: Any = None
@@ -219,8 +218,3 @@ class BlockLoop:
         error = stopped(stop, self.iteration, self._config)
         error.agreed = True
         return error
-
-    def _row_filler(self) -> Any:
-        sample = np.zeros((1, 1, 1)), np.zeros(1, np.int64), 0, np.zeros((1, 1, 1, 1), np.int64), 0
-        minibatch = self._algorithm.batch_size is not None
-        return self._engine.ready(draw_without_replacement, *sample) if minibatch else draw_without_replacement

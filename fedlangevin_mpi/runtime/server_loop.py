@@ -19,12 +19,12 @@ from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.errors import FedLangevinError, StoreError
 from fedlangevin_mpi.runtime.account import Account
 from fedlangevin_mpi.runtime.agents import Agents
+from fedlangevin_mpi.runtime.blocks import row_filler
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints, Snapshot
 from fedlangevin_mpi.runtime.engine import Engine
 from fedlangevin_mpi.runtime.pace import Pace, Wishes, stopped
 from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.progress import Progress
-from fedlangevin_mpi.runtime.streams import draw_without_replacement
 from fedlangevin_mpi.runtime.turns import Turns, batch_example
 from fedlangevin_mpi.store.writer import DrawWriter
 
@@ -64,7 +64,7 @@ class ServerLoop:
         if kernel is not None:
             batch = batch_example(self._algorithm, len(start))
             kernel = engine.ready(kernel, *self._algorithm.example(start, example, batch))
-        agents, fill = prepared.placement.total, self._row_filler()
+        agents, fill = prepared.placement.total, row_filler(engine, config.algorithm.batch_size)
         self._turns = Turns(config.seed, self._algorithm, agents, prepared.dim, len(self._served), fill)
         self._agents = world.agree(lambda: Agents(prepared, self._turns, kernel))
         self._host = {k: rank for rank, hosted in enumerate(prepared.placement.of_rank) for k in hosted}
@@ -252,8 +252,3 @@ class ServerLoop:
         gradients = sum(self._algorithm.gradients(example, n, len(d.rows)) for n, d in zip(steps, deals, strict=True))
         sent = [len(deal.rows) for deal in deals] if self._algorithm.communicates == "server" else []
         self.account.count_turns(sent, gradients)
-
-    def _row_filler(self) -> Any:
-        sample = np.zeros((1, 1)), np.zeros(1, np.int64), np.zeros((1, 1), np.int64)
-        minibatch = self._algorithm.batch_size is not None
-        return self._engine.ready(draw_without_replacement, *sample) if minibatch else draw_without_replacement

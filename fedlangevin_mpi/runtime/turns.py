@@ -65,10 +65,10 @@ class Turns:
             return Everything(1)
         drawn = min(self._algorithm.batch_size, size)
         sets = 1 if self._algorithm.shared_rows else rows
-        uniforms = generator(self._seed, Purpose.ROWS, agent, iteration).random((count * sets, drawn))
-        chosen = np.empty(uniforms.shape, np.int64)
-        self._fill(uniforms, np.arange(size), chosen)
-        index = np.repeat(chosen.reshape(count, 1, sets, drawn), rows // sets, axis=2)
+        uniforms = generator(self._seed, Purpose.ROWS, agent, iteration).random((count, sets, drawn))
+        chosen = np.empty((count, 1, sets, drawn), np.int64)
+        self._fill(uniforms, np.arange(size), 0, chosen, 0)
+        index = np.repeat(chosen, rows // sets, axis=2)
         return Rows(index, np.array([drawn]), np.full((1, drawn), size / drawn))
 
     def normals(self, iteration: int) -> Array:

@@ -57,7 +57,7 @@ class MapStart(_Section):
 
 
 class FileStart(_Section):
-    """Start from a file: `position (chains, dim)` in an `.npz`."""
+    """Start from a file: `position (chains, dim)` in an `.npz`, or `(clients, chains, dim)` to tell them apart."""
 
     name: Literal["file"] = "file"
     path: str

@@ -72,10 +72,10 @@ def command(folder, *arguments):
     return subprocess.Popen(program, cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def resumed(folder):
+def resumed(folder, *overrides):
     """Go on with a run whose cause of failure is gone; return its statistics."""
     (folder / "healed").touch()
-    process = command(folder, "resume", "run", "--ranks", "2")
+    process = command(folder, "resume", "run", "--ranks", "2", *overrides)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
     assert not list(folder.rglob("*.partial"))
@@ -152,7 +152,7 @@ def test_a_hang_is_noticed_by_the_watchdog_which_says_where_every_rank_is(start,
     logs = [(tmp_path / "run" / "log" / f"rank-0000{rank}.log").read_text() for rank in range(2)]
     assert "average.py" in logs[0]  # where it waits for the other
     assert "fated.py" in logs[1]
-    assert resumed(tmp_path).iterations == 1000
+    assert resumed(tmp_path, "output.watchdog_seconds=null").iterations == 1000
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])

@@ -1,6 +1,7 @@
 """What one rank suffers ends the whole run: in seconds, with a status, and with the rank's name."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ calls = 0
 
 def full():
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, resource.RLIM_INFINITY))
 
 FATES = {
     "raise": lambda: 1 / 0,
@@ -53,7 +54,7 @@ def start(tmp_path):
         (tmp_path / "fated.py").write_text(MODEL)
         values = {
             "clients": 4,
-            "chains": 64,
+            "chains": 4,
             "iterations": iterations,
             "algorithm": {"name": "fald", "step_size": 1e-3, "communication_probability": 0.5},
             "model": {"name": "custom", "factory": "fated:make_model", "options": {"what": what}},
@@ -71,10 +72,10 @@ def command(folder, *arguments):
     return subprocess.Popen(program, cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def resumed(folder):
+def resumed(folder, *overrides):
     """Go on with a run whose cause of failure is gone; return its statistics."""
     (folder / "healed").touch()
-    process = command(folder, "resume", "run", "--ranks", "2")
+    process = command(folder, "resume", "run", "--ranks", "2", *overrides)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
     assert not list(folder.rglob("*.partial"))
@@ -89,7 +90,7 @@ def test_an_exception_on_one_rank_ends_the_run_and_names_it(start, tmp_path):
     assert process.returncode == 1
     assert "rank 1 failed (clients 2 to 3) in iterations 1 to " in stderr
     assert "ZeroDivisionError" in stderr
-    assert resumed(tmp_path).gradient_evaluations == 1000 * 4 * 64
+    assert resumed(tmp_path).gradient_evaluations == 1000 * 4 * 4
 
 
 def test_a_rank_that_exits_does_not_leave_the_others_waiting(start):
@@ -117,19 +118,21 @@ def test_a_killed_rank_ends_the_run_and_what_was_committed_is_readable(start, tm
 @pytest.mark.parametrize(
     ("fate", "message"),
     [
-        ("full", "rank 1 (clients 2 to 3) in iterations "),
-        ("full", "run/rank-00001.h5: cannot be written"),
-        ("nan", "client 2 (rank 1), chain 0: the position stopped being finite in iteration "),
-        ("kill", "rank 1 (clients 2 to 3) was killed; draws that were committed are kept; go on with: fedlangevin res"),
+        ("full", r"rank 1 \(clients 2 to 3\) in iterations .*run/rank-00001.h5: cannot be written"),
+        ("nan", r"client 2 \(rank 1\), chain 0: the position stopped being finite in iteration "),
+        (
+            "kill",
+            r"rank 1 \(clients 2 to 3\) was killed; draws that were committed are kept; go on with: fedlangevin r",
+        ),
     ],
 )
 def test_it_ends_on_all_ranks_is_named_and_can_be_resumed(start, tmp_path, fate, message):
-    process = start(fate, iterations=2000)
+    process = start(fate)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert message in stderr
+    assert re.search(message, stderr)
     before = open_run(tmp_path / "run").draws
-    assert resumed(tmp_path).iterations == 2000
+    assert resumed(tmp_path).iterations == 1000
     assert open_run(tmp_path / "run").draws >= before
 
 
@@ -149,7 +152,7 @@ def test_a_hang_is_noticed_by_the_watchdog_which_says_where_every_rank_is(start,
     logs = [(tmp_path / "run" / "log" / f"rank-0000{rank}.log").read_text() for rank in range(2)]
     assert "average.py" in logs[0]  # where it waits for the other
     assert "fated.py" in logs[1]
-    assert resumed(tmp_path).iterations == 1000
+    assert resumed(tmp_path, "output.watchdog_seconds=null").iterations == 1000
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
@@ -169,8 +172,7 @@ def test_a_signal_to_the_launcher_stops_the_run_with_a_checkpoint(start, tmp_pat
 def test_summary_and_export_may_look_at_any_time(start, tmp_path):
     from fedlangevin_mpi.cli import main
 
-    (tmp_path / "healed").touch()
-    process = start("raise", iterations=3000, checkpoint_seconds=0.2)
+    process = start("sleep", iterations=120, checkpoint_seconds=0.2)
     wait_for(lambda: list((tmp_path / "run").glob("rank-*.h5")), 2)
     seen = []
     while process.poll() is None:
@@ -183,7 +185,7 @@ def test_summary_and_export_may_look_at_any_time(start, tmp_path):
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
     assert seen == sorted(seen)
-    assert open_run(tmp_path / "run").draws == 3000
+    assert open_run(tmp_path / "run").draws == 120
 
 
 def children(pid):

@@ -104,7 +104,7 @@ def sample(
                 loop.restore(found)
             checkpoints = Checkpoints(world, directory / folder.CHECKPOINTS)
             pace = Pace(config.output, request, world.rank == 0, started)
-            with world.agree(lambda: _writer(world, prepared, directory, loop.largest_draws, segment)) as writer:
+            with world.agree(lambda: _writer(world, prepared, directory, loop, segment)) as writer:
                 statistics = loop.run(writer, pace, checkpoints)
             world.from_root(lambda: _finish(directory, statistics))
 
@@ -118,7 +118,7 @@ def _finish(directory: Path, statistics: dict[str, Any]) -> None:
     write_summary(directory, summary_of(open_run(directory)))
 
 
-def _writer(world: World, prepared: Prepared, directory: Path, draws_a_block: int, segment: int) -> Any:
+def _writer(world: World, prepared: Prepared, directory: Path, loop: BlockLoop | ServerLoop, segment: int) -> Any:
     """Return this rank's writer; with a server it is the server's, and the others have none."""
     config = prepared.config
     serving = isinstance(config.algorithm, Serving)
@@ -132,11 +132,12 @@ def _writer(world: World, prepared: Prepared, directory: Path, draws_a_block: in
         chains=config.chains,
         dim=prepared.dim,
         dtype=config.dtype,
-        capacity_per_block=draws_a_block,
+        capacity_per_block=loop.largest_draws,
         algorithm=config.algorithm.name,
         seed=config.seed,
         coins=_coins(config),
         segment=segment,
+        natural=loop.natural_shape if isinstance(loop, ServerLoop) else None,
     )
 
 

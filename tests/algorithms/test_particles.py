@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedlangevin_mpi.algorithms.dsvgd import Dsvgd
-from fedlangevin_mpi.algorithms.serving import Target, Turn
+from fedlangevin_mpi.algorithms.serving import Sent, Target, Turn
 from fedlangevin_mpi.algorithms.stein import Stein, kde_score, stein_direction, stein_steps
 from fedlangevin_mpi.algorithms.u_dsvgd import UDsvgd
 from fedlangevin_mpi.generic import Everything
@@ -85,7 +85,7 @@ class Agent:
         steps = np.full(self.algorithm.local_iterations, self.algorithm.step_size)
         turn = Turn(iteration, agent, 3, steps, Everything(1), np.empty((0, 0, 1)))
         sent = self.algorithm.work(stein_steps, self.memory, self.target, received, turn)
-        self.algorithm.settle(stein_steps, self.memory, self.target, received, sent, turn)
+        self.algorithm.settle(stein_steps, self.memory, self.target, received, Sent(sent[None], 0), turn)
         return sent
 
 
@@ -124,6 +124,10 @@ def test_the_prior_counts_once(kind, aims):
     def parameters_of(particles):
         return next(eta for known, eta in named if np.array_equal(known, particles))
 
+    def weighted(aim):
+        pairs = zip(aim.densities, aim.weights, strict=True)
+        return [np.zeros(2), *(weight * parameters_of(one) for one, weight in pairs if weight)]
+
     named.append((start, exact[0]))
     q = start
     for i in range(6):
@@ -132,13 +136,12 @@ def test_the_prior_counts_once(kind, aims):
         sent = agents[k].take_turn(i, k, q)
         tilted = aims[0]
         total = tilted.prior_weight * exact[0] + tilted.likelihood_weight * exact[1 + k]
-        total = total + sum(parameters_of(one) for one in tilted.factors) if len(tilted.factors) else total
-        total = total - sum(parameters_of(one) for one in tilted.divisors) if len(tilted.divisors) else total
+        total = total + sum(weighted(tilted))
         named.insert(0, (sent, total))  # the particles that the tilted distribution becomes
         if kind is Dsvgd:
             distilled = aims[1]
             assert distilled.prior_weight == distilled.likelihood_weight == 0
-            factor = sum(parameters_of(one) for one in distilled.factors) - parameters_of(distilled.divisors[0])
+            factor = sum(weighted(distilled))
             np.testing.assert_allclose(factor, exact[0] + exact[1 + k], atol=1e-12)  # t_k = p_0 exp(-L_k)
             named.insert(0, (agents[k].memory.particles, factor))
         q = sent

@@ -41,10 +41,15 @@ def test_every_algorithm_with_a_server_runs_and_is_read_back(tmp_path, name):
     assert summary["communication"]["rounds"] == expected + (name == "fsgld")
 
 
-@pytest.mark.parametrize("name", SERVING)
-def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, name):
-    whole = serve(tmp_path / "whole", settings(name) | {"global_iterations": 9}, LINEAR, ROWS, clients_of(name))
-    serve(tmp_path, settings(name) | {"global_iterations": 4}, LINEAR, ROWS, clients_of(name))
+ALL = {"schedule": "all", "damping": 0.3}
+TWO = {"schedule": "parallel", "agents_per_iteration": 2}
+
+
+@pytest.mark.parametrize(("name", "more"), [*((n, {}) for n in SERVING), ("u_dsvgd", ALL), ("u_dsvgd", TWO)])
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, name, more):
+    algorithm = settings(name) | more
+    whole = serve(tmp_path / "whole", algorithm | {"global_iterations": 9}, LINEAR, ROWS, clients_of(name))
+    serve(tmp_path, algorithm | {"global_iterations": 4}, LINEAR, ROWS, clients_of(name))
     resume(tmp_path / "run", ["algorithm.global_iterations=9"])
     again = open_run(tmp_path / "run")
     np.testing.assert_array_equal(again.position(-1)[:], whole.position(-1)[:])

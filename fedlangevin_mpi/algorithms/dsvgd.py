@@ -18,16 +18,16 @@ Kassab, Simeone 2020 (`serving`), eqs. (13)-(20) and algorithm 4.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedlangevin_mpi.algorithms.base import Array
+from fedlangevin_mpi.algorithms.factors import FactorStein
 from fedlangevin_mpi.algorithms.schedule import StepSize, steps_at
-from fedlangevin_mpi.algorithms.serving import Target, Turn
-from fedlangevin_mpi.algorithms.stein import Stein, SteinTarget, accumulated
-from fedlangevin_mpi.algorithms.u_dsvgd import KdeBandwidth
+from fedlangevin_mpi.algorithms.serving import Sent, Target, Turn
+from fedlangevin_mpi.algorithms.stein import SteinTarget, accumulated
 
 
 @dataclass
@@ -37,13 +37,12 @@ class Factor:
     particles: Array
 
 
-class Dsvgd(Stein):
+class Dsvgd(FactorStein):
     """DSVGD: agents in turn move the server's particles and distil what they added (Kassab, Simeone 2020)."""
 
     summary: ClassVar[str] = "distributed SVGD: a server's particles, moved by an agent a round; distilled factors"
 
     name: Literal["dsvgd"] = "dsvgd"
-    kde_bandwidth: KdeBandwidth = 0.55
     distillation_iterations: Annotated[
         int | None, Field(ge=1, description="L': SVGD steps of an agent's own particles; absent: local_iterations")
     ] = None
@@ -52,29 +51,39 @@ class Dsvgd(Stein):
         bool, Field(description="distil after the upload, while the next agent works; false: before it, equal draws")
     ] = True
 
+    @model_validator(mode="after")
+    def _overlaps(self) -> Self:
+        if self.at_once and not self.overlap:
+            raise ValueError(
+                f"overlap: found false with schedule {self.schedule}; allowed: true, as others' turns count"
+            )
+        return self
+
     def agent(self, start: Array, target: Target) -> Factor:
         """Return the initial particles: `t_k^(0) = q^(0)`."""
         return Factor(start.copy())
 
     def work(self, kernel: Any, memory: Factor, target: Target, received: Array, turn: Turn) -> Array:
         """Return the particles after L steps towards the tilted distribution."""
-        aim = SteinTarget(1.0, 1 / self.temperature, received[None], memory.particles[None])
+        densities = np.stack([received, memory.particles])
+        aim = SteinTarget(1.0, 1 / self.temperature, densities, np.array([1.0, -1.0]))
         steps = accumulated(received.shape)
         sent = self.run_kernel(kernel, received, steps, aim, target, turn.batch, turn.steps)
         if not self.overlap:
-            self._distil(kernel, memory, target, received, sent, turn)
+            self._distil(kernel, memory, target, received, Sent(sent[None], 0), turn)
         return sent
 
-    def settle(self, kernel: Any, memory: Factor, target: Target, received: Array, sent: Array, turn: Turn) -> None:
+    def settle(self, kernel: Any, memory: Factor, target: Target, received: Array, sent: Sent, turn: Turn) -> None:
         """Distil the new factor."""
         if self.overlap:
             self._distil(kernel, memory, target, received, sent, turn)
 
-    def _distil(self, kernel: Any, memory: Factor, target: Target, received: Array, sent: Array, turn: Turn) -> None:
+    def _distil(self, kernel: Any, memory: Factor, target: Target, received: Array, sent: Sent, turn: Turn) -> None:
         count = self.distillation_iterations or self.local_iterations
         first = turn.iteration * count
         size = self.step_size if self.distillation_step_size is None else self.distillation_step_size
         steps = steps_at(size, np.arange(first, first + count))
-        aim = SteinTarget(0.0, 0.0, np.stack([sent, memory.particles]), received[None])
+        densities, weights = self.change(received, sent)
+        aim = SteinTarget(0.0, 0.0, np.concatenate([memory.particles[None], densities]), np.append(1.0, weights))
         own = accumulated(received.shape)
         memory.particles = self.run_kernel(kernel, memory.particles, own, aim, target, turn.batch, steps)

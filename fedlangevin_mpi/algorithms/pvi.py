@@ -44,7 +44,7 @@ from fedlangevin_mpi.algorithms.natural import (
     spread,
 )
 from fedlangevin_mpi.algorithms.schedule import StepSize
-from fedlangevin_mpi.algorithms.serving import Target, Together, Turn
+from fedlangevin_mpi.algorithms.serving import Sent, Target, Together, Turn
 from fedlangevin_mpi.generic import gradient
 
 _HALVINGS = 60
@@ -103,6 +103,8 @@ def _damped(eta: Array, optimum: Array, rho: float) -> Array:
 class GaussianVariational(Together):
     """What PVI and GVI share."""
 
+    natural: ClassVar[bool] = True
+
     covariance: Annotated[
         Literal["full", "diagonal"], Field(description="of q: full, d + d^2 numbers travel; diagonal: 2 d")
     ] = "full"
@@ -146,10 +148,10 @@ class GaussianVariational(Together):
         return fit
 
     def settle(
-        self, kernel: Any, memory: GaussianFactor, target: Target, received: Array, sent: Array, turn: Turn
+        self, kernel: Any, memory: GaussianFactor, target: Target, received: Array, sent: Sent, turn: Turn
     ) -> None:
         """Give the factor its share of the change, eq. (9)."""
-        memory.eta = memory.eta + self.damping * (sent - received)
+        memory.eta = memory.eta + self.damping * (sent.own - received)
 
     def draw(self, served: Array, normals: Array) -> Array:
         """Return draws of q."""

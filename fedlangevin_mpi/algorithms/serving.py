@@ -75,6 +75,24 @@ class NoMemory:
     """The memory of an agent that keeps nothing from turn to turn."""
 
 
+class Sent(NamedTuple):
+    """What the agents of a global iteration sent, as an agent among them learns it.
+
+    Attributes:
+        uploads: `(m, n, columns)` in the order of the deals; m = 1 where agents need their own alone.
+        place: of the agent's own among them.
+    """
+
+    uploads: Array
+    place: int
+
+    @property
+    def own(self) -> Array:
+        """What the agent itself sent."""
+        result: Array = self.uploads[self.place]
+        return result
+
+
 class Serving(Method):
     """An algorithm with a server. A subclass in a file of its own is one choice of `algorithm.name`.
 
@@ -90,6 +108,9 @@ class Serving(Method):
 
     shared_rows: ClassVar[bool] = True
     """Whether all particles see the same minibatch."""
+
+    natural: ClassVar[bool] = False
+    """Whether the server's state is natural parameters, stored beside draws from the density they make."""
 
     shares: ClassVar[bool] = False
     """Whether agents tell each other something before iteration 0: `shared`, whose sum all `learn`."""
@@ -110,6 +131,10 @@ class Serving(Method):
             "agents_per_iteration of them in turn, at once; permutation: chains are dealt to all agents at random"
         ),
     ] = "round_robin"
+
+    def needs_uploads(self) -> bool:
+        """Whether an agent needs what the others of its global iteration sent to bring its memory up to date."""
+        return False
 
     def local_steps(self, agent: int, agents: int) -> int:
         """Return how many local iterations an agent does in its turn."""
@@ -182,7 +207,7 @@ class Serving(Method):
         """Return what an agent sends back for the rows it received."""
         raise NotImplementedError
 
-    def settle(self, kernel: Any, memory: Any, target: Target, received: Array, sent: Array, turn: Turn) -> None:
+    def settle(self, kernel: Any, memory: Any, target: Target, received: Array, sent: Sent, turn: Turn) -> None:
         """Bring an agent's memory up to date, after its upload: nobody waits for it."""
 
     def combine(self, served: Array, deals: Sequence[Deal], uploads: Sequence[Array]) -> Array:
@@ -236,18 +261,26 @@ class Together(Serving):
             f"algorithm.agents_per_iteration: found {self.agents_per_iteration}; allowed: at most {agents}, all clients"
         )
 
+    @property
+    def at_once(self) -> bool:
+        """Whether several agents work in one global iteration."""
+        return self.schedule in ("all", "parallel")
+
     def deals(self, iteration: int, agents: int, rows: int, generator: np.random.Generator) -> list[Deal]:
         """Return who works in a global iteration, everybody on all rows."""
-        if self.schedule not in ("all", "parallel"):
+        if not self.at_once:
             return super().deals(iteration, agents, rows, generator)
         count = agents if self.agents_per_iteration is None else self.agents_per_iteration
         return [Deal((iteration * count + j) % agents, np.arange(rows)) for j in range(count)]
 
     def combine(self, served: Array, deals: Sequence[Deal], uploads: Sequence[Array]) -> Array:
         """Return the state after the agents' damped changes."""
+        return self.combined(served, np.stack(uploads))
+
+    def combined(self, served: Array, uploads: Array) -> Array:
+        """Return `served + rho_d sum_k (upload_k - served)`."""
         if len(uploads) == 1 and self.damping == 1:
-            return uploads[0]
-        change = np.zeros_like(served)
-        for upload in uploads:
-            change += upload - served
-        return served + self.damping * change
+            only: Array = uploads[0]
+            return only
+        moved: Array = served + self.damping * (uploads - served).sum(0)
+        return moved

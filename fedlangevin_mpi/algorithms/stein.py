@@ -30,19 +30,19 @@ from fedlangevin_mpi.generic import OPTIONS, Everything, gradient
 
 
 class SteinTarget(NamedTuple):
-    """A target `p_0^a exp(-b L_k) prod_r q_r / prod_s q_s`, q the KDEs of particles.
+    """A target `p_0^a exp(-b L_k) prod_r q_r^c_r`, q the KDEs of particles.
 
     Attributes:
         prior_weight: a.
         likelihood_weight: b.
-        factors: `(R, N, d)` particles of the `q_r`.
-        divisors: `(S, N, d)` particles of the `q_s`.
+        densities: `(R, N, d)` particles of the `q_r`.
+        weights: `(R,)` the powers `c_r`.
     """
 
     prior_weight: float
     likelihood_weight: float
-    factors: Array
-    divisors: Array
+    densities: Array
+    weights: Array
 
 
 class SteinOptions(NamedTuple):
@@ -252,10 +252,8 @@ def stein_steps(
             accumulate(slope, -aim.likelihood_weight, gradient(theta, likelihood, batch, step))
         if aim.prior_weight != 0:
             accumulate(slope, -aim.prior_weight, gradient(theta, prior, everything, 0))
-        for r in range(len(aim.factors)):
-            accumulate(slope, 1.0, kde_score(theta[0], aim.factors[r], options.kde_bandwidth))
-        for s in range(len(aim.divisors)):
-            accumulate(slope, -1.0, kde_score(theta[0], aim.divisors[s], options.kde_bandwidth))
+        for r in range(len(aim.densities)):
+            accumulate(slope, aim.weights[r], kde_score(theta[0], aim.densities[r], options.kde_bandwidth))
         ascend(theta, memory, stein_direction(theta[0], slope[0], options.kernel_bandwidth), steps[step], options)
 
 
@@ -291,7 +289,7 @@ class Stein(Serving):
     def example(self, start: Array, target: Target, batch: Any) -> tuple[Any, ...]:
         """Return arguments of the kernel for no step."""
         nothing = np.empty((0, *start.shape))
-        aim = SteinTarget(1.0, 1.0, nothing, nothing)
+        aim = SteinTarget(1.0, 1.0, nothing, np.empty(0))
         return self._arguments(start[None].copy(), accumulated(start.shape), aim, target, batch, np.empty(0))
 
     def run_kernel(

@@ -37,7 +37,6 @@ class Svgd(Stein):
 
     def work(self, kernel: Any, memory: AdaGrad, target: Target, received: Array, turn: Turn) -> Array:
         """Return the particles after the local iterations towards the posterior."""
-        nothing = np.empty((0, *received.shape))
-        aim = SteinTarget(1.0, 1 / self.temperature, nothing, nothing)
+        aim = SteinTarget(1.0, 1 / self.temperature, np.empty((0, *received.shape)), np.empty(0))
         steps = Accumulated(memory.square, memory.made)  # updated in place
         return self.run_kernel(kernel, received, steps, aim, target, turn.batch, turn.steps)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlangevin_mpi.algorithms.serving import Deal, Serving, Target, Turn
+from fedlangevin_mpi.algorithms.serving import Deal, Sent, Serving, Target, Turn
 from fedlangevin_mpi.errors import DivergedError
 from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.turns import Turns
@@ -74,7 +74,7 @@ class Agents:
             own = {name[len(_MEMORY) :]: a[row] for name, a in arrays.items() if name.startswith(_MEMORY)}
             self._algorithm.restore(memory, own, counts[agent])
 
-    def settle(self, agent: int, received: Array, sent: Array) -> None:
+    def settle(self, agent: int, received: Array, sent: Sent) -> None:
         """Bring an agent's memory up to date after its upload."""
         turn = self._begun.pop(agent)
         with np.errstate(over="ignore", invalid="ignore"):  # its next turn finds what is not finite

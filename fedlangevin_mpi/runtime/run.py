@@ -112,9 +112,12 @@ def sample(
             if found is not None:
                 loop.restore(found)
             checkpoints = Checkpoints(world, directory / folder.CHECKPOINTS)
-            watchdog = Watchdog(world, config.output.watchdog_seconds, folder.log_file(directory, world.rank))
+            # An agent may wait for its turn as long as all others work: with a server, the server's watchdog is enough.
+            watched = world.rank == 0 or not isinstance(config.algorithm, Serving)
+            patience = config.output.watchdog_seconds if watched else None
+            watchdog = Watchdog(world, patience, folder.log_file(directory, world.rank))
             with (
-                world.agree(lambda: _writer(world, prepared, directory, loop.largest_draws, segment)) as writer,
+                world.agree(lambda: _writer(world, prepared, directory, loop, segment)) as writer,
                 watchdog,
             ):
                 pace = Pace(config.output, request, world.rank == 0, started, watchdog)
@@ -131,7 +134,7 @@ def _finish(directory: Path, statistics: dict[str, Any]) -> None:
     write_summary(directory, summary_of(open_run(directory)))
 
 
-def _writer(world: World, prepared: Prepared, directory: Path, draws_a_block: int, segment: int) -> Any:
+def _writer(world: World, prepared: Prepared, directory: Path, loop: BlockLoop | ServerLoop, segment: int) -> Any:
     """Return this rank's writer; with a server it is the server's, and the others have none."""
     config = prepared.config
     serving = isinstance(config.algorithm, Serving)
@@ -145,11 +148,12 @@ def _writer(world: World, prepared: Prepared, directory: Path, draws_a_block: in
         chains=config.chains,
         dim=prepared.dim,
         dtype=config.dtype,
-        capacity_per_block=draws_a_block,
+        capacity_per_block=loop.largest_draws,
         algorithm=config.algorithm.name,
         seed=config.seed,
         coins=_coins(config),
         segment=segment,
+        natural=loop.natural_shape if isinstance(loop, ServerLoop) else None,
     )
 
 

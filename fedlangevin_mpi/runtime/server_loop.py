@@ -6,13 +6,13 @@ of uploading; the server then stops those that would wait, and all ranks raise t
 
 from __future__ import annotations
 
-import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fedlangevin_mpi.algorithms.serving import Deal, Serving
+from fedlangevin_mpi.algorithms.serving import Deal, Sent, Serving
 from fedlangevin_mpi.comm.ledger import Ledger
 from fedlangevin_mpi.comm.server import Order, ServerChannel
 from fedlangevin_mpi.comm.world import World
@@ -70,7 +70,9 @@ class ServerLoop:
         self._host = {k: rank for rank, hosted in enumerate(prepared.placement.of_rank) for k in hosted}
         ledger = Ledger(agents, self._served.shape[0], self._served.shape[1] * self._served.itemsize)
         self.account = Account(ledger, started)
-        self.channel = ServerChannel(world, self._served.shape)
+        rows, columns = self._served.shape
+        most = rows * (len(self._turns.deals(0)) if self._algorithm.needs_uploads() else 1)
+        self.channel = ServerChannel(world, (most, columns))
         if self._algorithm.shares:
             self._share()
 
@@ -84,6 +86,11 @@ class ServerLoop:
     def largest_draws(self) -> int:
         """The most draws between two commits."""
         return 1
+
+    @property
+    def natural_shape(self) -> tuple[int, ...] | None:
+        """Shape of the natural parameters that are stored with a draw; None: the state is what is drawn."""
+        return self._served.shape if self._algorithm.natural else None
 
     def where(self) -> str:
         """Say who is here and how far it is."""
@@ -142,10 +149,12 @@ class ServerLoop:
                 pace.saved()
             if wanted.stop:
                 return stopped(wanted.stop, self.iteration, self._config)
+            begun = time.perf_counter()
             try:
                 self._iterate(writer)
             except FedLangevinError as error:
                 return self._flushed(writer, error)
+            pace.took(time.perf_counter() - begun, 1)
             wanted = pace.wishes()
             progress.see(self.iteration, self.account.ledger)
         self.account.sampling_ends()
@@ -163,9 +172,12 @@ class ServerLoop:
 
     def _own_uploads(self, deals: Sequence[Deal], received: Sequence[Array]) -> list[Array]:
         uploads = [self._agents.work(self.iteration, d, rows) for d, rows in zip(deals, received, strict=True)]
-        for deal, rows, sent in zip(deals, received, uploads, strict=True):
-            self._agents.settle(deal.agent, rows, sent)
+        for place, (deal, rows) in enumerate(zip(deals, received, strict=True)):
+            self._agents.settle(deal.agent, rows, self._sent(uploads, place))
         return uploads
+
+    def _sent(self, uploads: Sequence[Array], place: int) -> Sent:
+        return Sent(np.stack(uploads), place) if self._algorithm.needs_uploads() else Sent(uploads[place][None], 0)
 
     def _uploads(self, deals: Sequence[Deal], rows: Sequence[Array]) -> list[Array]:
         for deal, sent in zip(deals, rows, strict=True):
@@ -175,6 +187,10 @@ class ServerLoop:
         uploads = [upload for upload in received if upload is not None]
         if len(uploads) < len(deals):
             raise _ElsewhereError
+        if self._algorithm.needs_uploads():
+            for deal in deals:
+                self.channel.send(self._host[deal.agent], deal.agent, np.concatenate(uploads))
+            self.channel.finish()
         return uploads
 
     def _flushed(self, writer: DrawWriter, error: FedLangevinError) -> FedLangevinError | None:
@@ -204,35 +220,50 @@ class ServerLoop:
         After an error the server is told that nothing comes, and orders all ranks to stop.
         """
         for iteration in range(self.iteration, self._config.iterations):
-            for deal in self._turns.deals(iteration):
-                if self._host[deal.agent] != self._world.rank:
-                    continue
-                received = self.channel.download(deal.agent, len(deal.rows))
-                while isinstance(received, Order):
-                    if received.stop:
-                        return None
-                    self._obey(received, checkpoints)
-                    received = self.channel.download(deal.agent, len(deal.rows))
-                self.iteration = iteration
+            deals = self._turns.deals(iteration)
+            here = [place for place, deal in enumerate(deals) if self._host[deal.agent] == self._world.rank]
+            received: dict[int, Array] = {}
+            for place in here:
+                deal = deals[place]
+                rows = self._download(deal, len(deal.rows), checkpoints)
+                if rows is None:
+                    return None
+                self.iteration, received[place] = iteration, rows
                 try:
-                    sent = self._agents.work(iteration, deal, received)
+                    sent = self._agents.work(iteration, deal, rows)
                 except FedLangevinError as error:
-                    return self._failed(error, deal)
+                    return self._failed(error, [deals[later] for later in here if later > place])
                 self.channel.upload(deal.agent, sent)
-                self._agents.settle(deal.agent, received, sent)
+                if not self._algorithm.needs_uploads():
+                    self._agents.settle(deal.agent, rows, Sent(sent[None], 0))
+            if self._algorithm.needs_uploads():
+                for place in here:
+                    deal = deals[place]
+                    uploads = self._download(deal, len(deals) * len(deal.rows), checkpoints)
+                    if uploads is None:
+                        return None
+                    sets = uploads.reshape(len(deals), *received[place].shape)
+                    self._agents.settle(deal.agent, received[place], Sent(sets, place))
         while not (order := self.channel.order()).stop:
             self._obey(order, checkpoints)
         return None
+
+    def _download(self, deal: Deal, rows: int, checkpoints: Checkpoints) -> Array | None:
+        """Return rows for an agent here, after doing what the server orders before; None where that is to stop."""
+        while isinstance(received := self.channel.download(deal.agent, rows), Order):
+            if received.stop:
+                return None
+            self._obey(received, checkpoints)
+        return received
 
     def _obey(self, order: Order, checkpoints: Checkpoints) -> None:
         self.iteration = order.iteration
         self._save(None, checkpoints)
 
-    def _failed(self, error: FedLangevinError, failed: Deal) -> FedLangevinError:
-        """Answer for an agent that failed and for those here whose turns come after it in this iteration."""
-        here = [deal for deal in self._turns.deals(self.iteration) if self._host[deal.agent] == self._world.rank]
+    def _failed(self, error: FedLangevinError, later: Sequence[Deal]) -> FedLangevinError:
+        """Answer for an agent that failed and for those here whose turns come later in this iteration."""
         self.channel.fail()
-        for deal in here[[deal.agent for deal in here].index(failed.agent) + 1 :]:
+        for deal in later:
             self.channel.download(deal.agent, len(deal.rows))
             self.channel.fail()
         self.channel.order()
@@ -244,6 +275,8 @@ class ServerLoop:
             return
         normals = self._turns.normals(self.iteration)
         writer.buffer[writer.filled, 0] = self._algorithm.draw(self._served, normals)
+        if writer.natural is not None:
+            writer.natural[writer.filled] = self._served
         writer.commit(1, [self.iteration])
 
     def _account(self, deals: Sequence[Deal]) -> None:

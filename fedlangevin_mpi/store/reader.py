@@ -81,6 +81,17 @@ class Run:
         """Return the draws of the average over clients, `(draw, chain, dim)`."""
         return Draws(self._segments, self.owners, self.chains, self.dim, self._dtype)
 
+    def natural_parameters(self) -> Array:
+        """Return the natural parameters of every draw's Gaussian, of PVI and GVI.
+
+        Returns:
+            `(draw, 1 + d, d)`: `eta_1` and, below it, `eta_2`; of mean field `(draw, 2, d)` with its diagonal.
+
+        Raises:
+            StoreError: the run has none.
+        """
+        return np.concatenate([segment.read(layout.NATURAL) for segment in self._segments])
+
     def view(self, client: int | None = None) -> Draws:
         """Return the average, or one client's draws where one is named.
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedlangevin_mpi.algorithms.dsvgd import Dsvgd
-from fedlangevin_mpi.algorithms.serving import Target, Turn
+from fedlangevin_mpi.algorithms.serving import Sent, Target, Turn
 from fedlangevin_mpi.algorithms.stein import Stein, kde_score, stein_direction, stein_steps
 from fedlangevin_mpi.algorithms.u_dsvgd import UDsvgd
 from fedlangevin_mpi.generic import Everything
@@ -14,6 +14,7 @@ from tests.gaussians import heterogeneous
 from tests.servers import gaussian_files, serve
 
 BANDWIDTH = 0.55
+LINEAR = {"name": "linear_regression"}
 
 
 def starting_at(folder, positions):
@@ -85,7 +86,7 @@ class Agent:
         steps = np.full(self.algorithm.local_iterations, self.algorithm.step_size)
         turn = Turn(iteration, agent, 3, steps, Everything(1), np.empty((0, 0, 1)))
         sent = self.algorithm.work(stein_steps, self.memory, self.target, received, turn)
-        self.algorithm.settle(stein_steps, self.memory, self.target, received, sent, turn)
+        self.algorithm.settle(stein_steps, self.memory, self.target, received, Sent(sent[None], 0), turn)
         return sent
 
 
@@ -124,6 +125,10 @@ def test_the_prior_counts_once(kind, aims):
     def parameters_of(particles):
         return next(eta for known, eta in named if np.array_equal(known, particles))
 
+    def weighted(aim):
+        pairs = zip(aim.densities, aim.weights, strict=True)
+        return [np.zeros(2), *(weight * parameters_of(one) for one, weight in pairs if weight)]
+
     named.append((start, exact[0]))
     q = start
     for i in range(6):
@@ -132,13 +137,12 @@ def test_the_prior_counts_once(kind, aims):
         sent = agents[k].take_turn(i, k, q)
         tilted = aims[0]
         total = tilted.prior_weight * exact[0] + tilted.likelihood_weight * exact[1 + k]
-        total = total + sum(parameters_of(one) for one in tilted.factors) if len(tilted.factors) else total
-        total = total - sum(parameters_of(one) for one in tilted.divisors) if len(tilted.divisors) else total
+        total = total + sum(weighted(tilted))
         named.insert(0, (sent, total))  # the particles that the tilted distribution becomes
         if kind is Dsvgd:
             distilled = aims[1]
             assert distilled.prior_weight == distilled.likelihood_weight == 0
-            factor = sum(parameters_of(one) for one in distilled.factors) - parameters_of(distilled.divisors[0])
+            factor = sum(weighted(distilled))
             np.testing.assert_allclose(factor, exact[0] + exact[1 + k], atol=1e-12)  # t_k = p_0 exp(-L_k)
             named.insert(0, (agents[k].memory.particles, factor))
         q = sent
@@ -191,3 +195,52 @@ def test_the_correction_acts_in_54_dimensions():
     moved = agent.take_turn(1, 0, start)
     np.testing.assert_allclose(moved - start, 1e-3 * stein_direction(start, slope, 0.0), rtol=1e-9, atol=1e-12)
     assert np.abs(stein_direction(start, slope, 0.0) - stein_direction(start, 0 * slope, 0.0)).mean() > 0.1
+
+
+def test_agents_at_once_with_one_particle_are_damped_pvi(tmp_path):
+    agents, dim, iterations, local, rate, damping = 3, 2, 12, 5, 0.01, 0.4
+    shards, data = linear_agents(tmp_path, agents, dim)
+    algorithm = {
+        "name": "u_dsvgd", "particles": 1, "step_size": rate, "optimizer": "plain", "local_iterations": local,
+        "global_iterations": iterations, "kde_bandwidth": BANDWIDTH, "schedule": "all", "damping": damping,
+    }  # fmt: skip
+    model = {"name": "linear_regression", "prior_scale": BANDWIDTH}
+    more = {"initial": starting_at(tmp_path, np.zeros((1, dim)))}
+    run = serve(tmp_path, algorithm, model, data, agents, **more)
+    eta, factors = np.zeros(dim), np.zeros((agents, dim))
+    for i in range(iterations):
+        moves = np.zeros((agents, dim))
+        for k, (x, y) in enumerate(shards):
+            mean = BANDWIDTH**2 * eta
+            for _ in range(local):
+                mean = mean - rate * (x.T @ (x @ mean - y) + mean / BANDWIDTH**2 - (eta - factors[k]))
+            moves[k] = mean / BANDWIDTH**2 - eta
+        factors += damping * moves
+        eta = eta + damping * moves.sum(0)
+        np.testing.assert_allclose(run.position(-1)[i, 0], BANDWIDTH**2 * eta, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "iterations"),
+    [
+        ({"schedule": "all", "damping": 1 / 3}, 20),
+        ({"schedule": "all", "damping": 1 / 3, "local_iterations": 60}, 14),
+        ({"schedule": "parallel", "agents_per_iteration": 2, "damping": 0.5}, 24),
+    ],
+)
+def test_agents_at_once_end_where_agents_in_turn_do(tmp_path, schedule, iterations):
+    """Gaussian likelihoods of three agents that differ, whose posterior mean is known: no drift with local steps."""
+    shards, data = linear_agents(tmp_path, 3, 1)
+    algorithm = {
+        "name": "u_dsvgd", "particles": 8, "step_size": 0.01, "optimizer": "plain", "local_iterations": 30,
+        "kde_bandwidth": 0.2,
+    }  # fmt: skip
+    in_turn = serve(tmp_path / "turn", algorithm | {"global_iterations": 39}, LINEAR, data, 3).position(-1)[-1]
+    at_once = serve(tmp_path / "once", algorithm | schedule | {"global_iterations": iterations}, LINEAR, data, 3)
+    last = at_once.position(-1)[-1]
+    precision = 1 + sum((x**2).sum() for x, _ in shards)
+    exact = sum((x[:, 0] * y).sum() for x, y in shards) / precision
+    own = [(x[:, 0] * y).sum() / (x**2).sum() for x, y in shards]
+    assert np.ptp(own) > 0.2
+    assert abs(last.mean() - exact) < 0.003
+    np.testing.assert_allclose([last.mean(), last.std()], [in_turn.mean(), in_turn.std()], atol=0.003)

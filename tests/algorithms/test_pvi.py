@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 
 from fedlangevin_mpi.algorithms.natural import mean_of, natural, precision_of, root_of, sample
 from fedlangevin_mpi.algorithms.pvi import Pvi, conjugate_fit
-from fedlangevin_mpi.algorithms.serving import Deal, Target, Turn
+from fedlangevin_mpi.algorithms.serving import Deal, Sent, Target, Turn
 from fedlangevin_mpi.data.shard import Shard
 from fedlangevin_mpi.errors import FedLangevinError
 from fedlangevin_mpi.evaluate import exact
@@ -42,7 +42,7 @@ class Server:
             for k, one in zip(agents, received, strict=True)
         ]
         for k, one, upload in zip(agents, received, sent, strict=True):
-            self.algorithm.settle(None, self.memories[k], self.targets[k], one, upload, turn)
+            self.algorithm.settle(None, self.memories[k], self.targets[k], one, Sent(upload[None], 0), turn)
         self.eta = self.algorithm.combine(self.eta, [Deal(k, np.arange(len(self.eta))) for k in agents], sent)
 
     def found(self):

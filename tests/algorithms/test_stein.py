@@ -123,13 +123,13 @@ def steps_of(algorithm, theta, aim, likelihood, prior, count, kernel=stein_steps
 def test_a_step_towards_a_ratio_of_densities_is_the_equation():
     """Kernel and slope together: b grad L, a grad U0, KDEs in the numerator and in the denominator."""
     rng = np.random.default_rng(1)
-    theta, factors, divisors = rng.normal(size=(5, 2)), rng.normal(size=(2, 4, 2)), rng.normal(size=(1, 5, 2))
+    theta, densities, powers = rng.normal(size=(5, 2)), rng.normal(size=(3, 4, 2)), np.array([1.0, 0.5, -1.0])
     algorithm = Dsvgd(name="dsvgd", step_size=0.1, global_iterations=1, optimizer="plain", kde_bandwidth=0.8)
     moved = steps_of(
-        algorithm, theta, SteinTarget(0.5, 2.0, factors, divisors), precision(3, 1), precision(1, 5), count=1
+        algorithm, theta, SteinTarget(0.5, 2.0, densities, powers), precision(3, 1), precision(1, 5), count=1
     )
     slope = -2.0 * theta * [3, 1] - 0.5 * theta * [1, 5]
-    slope += sum(precise(theta, points, 0.8) for points in factors) - precise(theta, divisors[0], 0.8)
+    slope += sum(power * precise(theta, points, 0.8) for points, power in zip(densities, powers, strict=True))
     expected = theta + 0.1 * direction_by_loops(theta, slope, median_by_loops(theta))
     np.testing.assert_allclose(moved, expected, rtol=1e-10)
 
@@ -143,7 +143,7 @@ def test_adagrad_with_momentum_is_its_equation():
     theta, nothing = np.array([[1.0], [2.5]]), np.empty((0, 2, 1))
     memory = accumulated(theta.shape)
     moved = steps_of(
-        algorithm, theta, SteinTarget(0.0, 1.0, nothing, nothing), precision(2), precision(0), 6, memory=memory
+        algorithm, theta, SteinTarget(0.0, 1.0, nothing, np.empty(0)), precision(2), precision(0), 6, memory=memory
     )
     expected, G = theta.copy(), None
     for _ in range(6):
@@ -160,8 +160,8 @@ def test_adagrad_with_momentum_is_its_equation():
 def test_compiled_steps_are_the_interpreted_ones(optimizer, particles, dim):
     algorithm = Dsvgd(name="dsvgd", step_size=0.05, global_iterations=1, optimizer=optimizer)
     rng = np.random.default_rng(0)
-    theta, other = rng.normal(size=(particles, dim)), rng.normal(size=(1, particles, dim))
-    aim = SteinTarget(1.0, 0.5, other, other + 0.3)
+    theta, densities = rng.normal(size=(particles, dim)), rng.normal(size=(2, particles, dim))
+    aim = SteinTarget(1.0, 0.5, densities, np.array([1.0, -0.7]))
     both = [
         steps_of(algorithm, theta, aim, precision(*range(1, dim + 1)), precision(*[2] * dim), 8, kernel)
         for kernel in (stein_steps, _COMPILED)

@@ -28,6 +28,9 @@ LINEAR = {"model": {"name": "linear_regression"}, "data": {"name": "synthetic_li
 CASES = {
     "dsvgd": LINEAR | {"algorithm": {"name": "dsvgd", "step_size": 0.05, "batch_size": 8}},
     "u_dsvgd": LINEAR | {"algorithm": {"name": "u_dsvgd", "step_size": 0.05, "schedule": "random"}},
+    "dsvgd-all": LINEAR | {"algorithm": {"name": "dsvgd", "step_size": 0.05, "schedule": "all", "damping": 0.3}},
+    "u_dsvgd-parallel": LINEAR
+    | {"algorithm": {"name": "u_dsvgd", "step_size": 0.05, "schedule": "parallel", "agents_per_iteration": 3}},
     "pvi": LOGISTIC | {"algorithm": {"name": "pvi", "covariance": "diagonal", "samples": 8}},
     "pvi-all": LINEAR | {"algorithm": {"name": "pvi", "schedule": "all", "damping": 0.5}},
     "pvi-parallel": LINEAR | {"algorithm": {"name": "pvi", "schedule": "parallel", "agents_per_iteration": 2}},
@@ -38,7 +41,7 @@ CASES = {
 
 
 def config(folder, case, **more):
-    common = {"particles": PARTICLES, "global_iterations": 9, "local_iterations": 4}
+    common = {"particles": PARTICLES, "global_iterations": 9, "local_iterations": 2}
     values = CASES[case] | {"seed": 4, "clients": AGENTS, "engine": "interpreted", "output": {"directory": str(folder)}}
     return make_config(values | {"algorithm": common | CASES[case]["algorithm"]} | more)
 
@@ -105,8 +108,9 @@ def test_fsgld_counts_its_surrogates(mpi_tmp_path):
     assert corrected.bytes - chains.bytes == AGENTS * (DIM + DIM**2) * 8
 
 
+@pytest.mark.parametrize("case", ["pvi-all", "dsvgd-all"])
 @pytest.mark.parametrize("schedule", ["round_robin", "all"])
-def test_an_agent_that_fails_ends_the_run_on_all_ranks(mpi_tmp_path, monkeypatch, schedule):
+def test_an_agent_that_fails_ends_the_run_on_all_ranks(mpi_tmp_path, monkeypatch, schedule, case):
     work = agents.Agents.work
 
     def broken(self, iteration, deal, received):
@@ -115,7 +119,7 @@ def test_an_agent_that_fails_ends_the_run_on_all_ranks(mpi_tmp_path, monkeypatch
         return work(self, iteration, deal, received)
 
     monkeypatch.setattr(agents.Agents, "work", broken)
-    wanted = config(mpi_tmp_path, "pvi-all")
+    wanted = config(mpi_tmp_path, case)
     algorithm = wanted.algorithm.model_copy(update={"schedule": schedule})
     started = time.monotonic()
     with pytest.raises(DivergedError, match="client 3 is broken"):

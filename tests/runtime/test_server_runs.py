@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from fedlangevin_mpi.algorithms import algorithms
+from fedlangevin_mpi.algorithms.natural import mean_of, root_of
 from fedlangevin_mpi.algorithms.serving import Serving
-from fedlangevin_mpi.errors import ConfigError, ShardError, StoppedError
+from fedlangevin_mpi.errors import ConfigError, ShardError, StoppedError, StoreError
 from fedlangevin_mpi.evaluate.summary import summarise
 from fedlangevin_mpi.runtime.resume import resume
 from fedlangevin_mpi.store.reader import open_run
@@ -40,10 +41,15 @@ def test_every_algorithm_with_a_server_runs_and_is_read_back(tmp_path, name):
     assert summary["communication"]["rounds"] == expected + (name == "fsgld")
 
 
-@pytest.mark.parametrize("name", SERVING)
-def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, name):
-    whole = serve(tmp_path / "whole", settings(name) | {"global_iterations": 9}, LINEAR, ROWS, clients_of(name))
-    serve(tmp_path, settings(name) | {"global_iterations": 4}, LINEAR, ROWS, clients_of(name))
+ALL = {"schedule": "all", "damping": 0.3}
+TWO = {"schedule": "parallel", "agents_per_iteration": 2}
+
+
+@pytest.mark.parametrize(("name", "more"), [*((n, {}) for n in SERVING), ("u_dsvgd", ALL), ("u_dsvgd", TWO)])
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, name, more):
+    algorithm = settings(name) | more
+    whole = serve(tmp_path / "whole", algorithm | {"global_iterations": 9}, LINEAR, ROWS, clients_of(name))
+    serve(tmp_path, algorithm | {"global_iterations": 4}, LINEAR, ROWS, clients_of(name))
     resume(tmp_path / "run", ["algorithm.global_iterations=9"])
     again = open_run(tmp_path / "run")
     np.testing.assert_array_equal(again.position(-1)[:], whole.position(-1)[:])
@@ -141,3 +147,18 @@ def test_minibatches_are_rows_of_the_agent_scaled_to_all_of_them(tmp_path):
     np.testing.assert_allclose(batched, full, rtol=1e-6)
     small = serve(tmp_path / "small", settings("dsvgd") | {"batch_size": 5}, LINEAR, ROWS, 3).position(-1)[:]
     assert np.abs(small - full).max() > 1e-3
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_natural_parameters_are_kept_with_the_draws_made_of_them(tmp_path, covariance):
+    algorithm = settings("pvi") | {"covariance": covariance, "particles": 400, "global_iterations": 3}
+    serve(tmp_path, algorithm, LINEAR, ROWS, 3)
+    resume(tmp_path / "run", ["iterations=5"])
+    run = open_run(tmp_path / "run")
+    kept, drawn = run.natural_parameters(), run.position(-1)[:]
+    assert kept.shape == (5, 2 if covariance == "diagonal" else 3, 2)
+    for eta, draws in zip(kept, drawn, strict=True):
+        root = root_of(eta)
+        assert np.abs((draws.mean(0) - mean_of(eta, root)) @ root).max() < 4 / np.sqrt(400)
+    with pytest.raises(StoreError, match="natural_parameters"):
+        serve(tmp_path / "other", settings("dsvgd"), LINEAR, ROWS, 3).natural_parameters()

@@ -22,7 +22,7 @@ def make_model(what):
     def gradient(theta, x, y):
         global calls
         calls += 1
-        if os.environ.get("OMPI_COMM_WORLD_RANK") == "1" and calls > 500:
+        if "1" in map(os.environ.get, ("OMPI_COMM_WORLD_RANK", "PMI_RANK")) and calls > 500:
             {"raise": lambda: 1 / 0, "exit": lambda: sys.exit(0), "sleep": lambda: time.sleep(0.01)}[what]()
         return theta * len(x)
 

@@ -32,11 +32,13 @@ _SAID_ALREADY = (
     "MPI_ABORT was invoked on rank",
 )
 # Single lines that it adds: of ranks gone before they heard of the end (harmless, now and then), of what was left out.
+# The last is MPICH's, of a program that said why.
 _AFTERTHOUGHTS = (
     "PMIX ERROR: PMIX_ERR_UNREACH",
     "[warn] Epoll ",
     "sent help message help-mpi-api.txt / mpi-abort",
     '"orte_base_help_aggregate" to 0',
+    "application called MPI_Abort(",
 )
 
 
@@ -121,7 +123,8 @@ def launch(
 ) -> int:
     """Run `program` on `ranks` ranks, pass on what it prints, return mpirun's status.
 
-    Signals are handed to `mpirun`, SIGINT and SIGHUP as SIGTERM, which ends the ranks. With this process `mpirun` ends.
+    Signals are handed to `mpirun`, SIGUSR2 as SIGUSR1, SIGINT and SIGHUP as SIGTERM, which ends the ranks. With this
+    process `mpirun` ends.
 
     Args:
         ranks: to start.
@@ -166,7 +169,8 @@ def _signals_handed_to(process: subprocess.Popen[str], ask: signal.Signals | Non
             number, first = first or signal.SIGTERM, None
             how = "at once" if number == signal.SIGTERM else "with a checkpoint; once more: at once"
             print(f"fedlangevin: stopping {how}; draws that were committed are kept", file=sys.stderr, flush=True)
-        process.send_signal(number)
+        # Both mean the same to us, and SIGUSR2 would end MPICH's mpirun.
+        process.send_signal(signal.SIGUSR1 if number == signal.SIGUSR2 else number)
 
     handed_on = (*ending, signal.SIGUSR1, signal.SIGUSR2)
     before = {number: signal.signal(number, hand_on) for number in handed_on}

@@ -69,6 +69,7 @@ class Cluster:
             "SLURM_CONF": str(folder / "slurm.conf"),
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            # Nodes claim more cores than there are, which Open MPI does not know.
             "OMPI_MCA_mpi_yield_when_idle": "1",
         }
         self._write_files()
@@ -130,7 +131,7 @@ class Cluster:
         """Return what `scontrol show job` knows of a job, as JobState, ExitCode or Restarts."""
         return dict(re.findall(r"(\S+?)=(\S*)", self.command("scontrol", "--oneliner", "show", "job", job)))
 
-    def wait(self, job: str, *states: str, seconds: float = 100) -> Mapping[str, str]:
+    def wait(self, job: str, *states: str, seconds: float = 200) -> Mapping[str, str]:
         """Wait until a job has one of these states and return what is known of it."""
         deadline = time.monotonic() + seconds
         while (now := self.state(job))["JobState"] not in states:

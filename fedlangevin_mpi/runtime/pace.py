@@ -11,6 +11,7 @@ from fedlangevin_mpi.runtime.signals import StopRequest
 from fedlangevin_mpi.runtime.watchdog import Watchdog
 
 _CALL_SECONDS = 0.5
+_GROWTH = 16  # at most, from call to call: one iteration says little about many
 _TIME_IS_UP = 1 << 10
 """Beyond the numbers of signals."""
 
@@ -57,7 +58,8 @@ class Pace:
     def took(self, seconds: float, iterations: int) -> None:
         """Note how long a call of the kernel took."""
         self._watchdog.fed()
-        self._length = max(1, int(_CALL_SECONDS * iterations / max(seconds, 1e-9)))
+        fitting = int(_CALL_SECONDS * iterations / max(seconds, 1e-9))
+        self._length = min(max(1, fitting), _GROWTH * iterations)
 
     def wishes(self) -> Wishes:
         """Return what this rank wants now."""

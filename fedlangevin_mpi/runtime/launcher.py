@@ -98,15 +98,15 @@ def become_mpirun(ranks: int, arguments: Sequence[str], placement: Placement, di
     killed: list[int] = []
     program = [sys.executable, "-m", "fedlangevin_mpi", *arguments]
     status = launch(ranks, program, ask=signal.SIGUSR1, heard=lambda line: killed.extend(killed_rank(line)))
+    if status in _STATUSES and not killed:
+        sys.exit(status)
+    who = f"a rank was killed, or mpirun failed (status {status})"  # which is all that MPICH tells
     if killed:
         here = placement.of_rank[killed[0]]
-        print(
-            f"fedlangevin: rank {killed[0]} (clients {here.start} to {here.stop - 1}) was killed; draws that were "
-            f"committed are kept; go on with: fedlangevin resume {directory}",
-            file=sys.stderr,
-        )
-    # Any other status is not ours: mpirun failed, or a rank was killed.
-    sys.exit(status if status in _STATUSES and not killed else FedLangevinError.exit_status)
+        who = f"rank {killed[0]} (clients {here.start} to {here.stop - 1}) was killed"
+    kept = f"draws that were committed are kept; go on with: fedlangevin resume {directory}"
+    print(f"fedlangevin: {who}; {kept}", file=sys.stderr)
+    sys.exit(FedLangevinError.exit_status)
 
 
 def killed_rank(line: str) -> list[int]:

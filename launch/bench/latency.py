@@ -1,6 +1,6 @@
 """What local steps are for: seconds an effective sample of FALD costs against p_c, over hosts that are far apart.
 
-    .venv/bin/python launch/bench/latency.py [MILLISECONDS ...]      delays one way; 0 and 2 unless given
+    bash launch/bench/bench.sh latency [MILLISECONDS ...]      delays one way; 0 and 2 unless given
 
 Two hosts, emulated on this machine (Linux namespaces; root, or a kernel that lets users make them), one rank each, two
 Gaussian clients, full gradients. A round costs at least the delay, an iteration without one next to nothing: fewer

@@ -38,7 +38,8 @@ def make_model(what):
     def gradient(theta, x, y):
         global calls
         calls += 1
-        fated = os.environ.get("OMPI_COMM_WORLD_RANK") == "1" and calls > 500 and not os.path.exists("healed")
+        rank_1 = "1" in map(os.environ.get, ("OMPI_COMM_WORLD_RANK", "PMI_RANK"))
+        fated = rank_1 and calls > 500 and not os.path.exists("healed")
         outcome = FATES[what]() if fated else None
         return theta * len(x) + (0.0 if outcome is None else outcome)
 
@@ -88,7 +89,7 @@ def test_an_exception_on_one_rank_ends_the_run_and_names_it(start, tmp_path):
     process = start("raise")
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "rank 1 failed (clients 2 to 3) in iterations 1 to " in stderr
+    assert "rank 1 failed (clients 2 to 3) in iterations " in stderr
     assert "ZeroDivisionError" in stderr
     assert resumed(tmp_path).gradient_evaluations == 1000 * 4 * 4
 
@@ -122,7 +123,8 @@ def test_a_killed_rank_ends_the_run_and_what_was_committed_is_readable(start, tm
         ("nan", r"client 2 \(rank 1\), chain 0: the position stopped being finite in iteration "),
         (
             "kill",
-            r"rank 1 \(clients 2 to 3\) was killed; draws that were committed are kept; go on with: fedlangevin r",
+            r"(rank 1 \(clients 2 to 3\) was killed|a rank was killed, or mpirun failed \(status 9\)); "
+            "draws that were committed are kept; go on with: fedlangevin r",
         ),
     ],
 )
@@ -174,6 +176,7 @@ def test_summary_and_export_may_look_at_any_time(start, tmp_path):
 
     process = start("sleep", iterations=120, checkpoint_seconds=0.2)
     wait_for(lambda: list((tmp_path / "run").glob("rank-*.h5")), 2)
+    wait_for(lambda: range(open_run(tmp_path / "run").draws), 1)
     seen = []
     while process.poll() is None:
         run = str(tmp_path / "run")

@@ -33,11 +33,13 @@ _SAID_ALREADY = (
     "MPI_ABORT was invoked on rank",
 )
 # Single lines that it adds: of ranks gone before they heard of the end (harmless, now and then), of what was left out.
+# The last is MPICH's, of a program that said why.
 _AFTERTHOUGHTS = (
     "PMIX ERROR: PMIX_ERR_UNREACH",
     "[warn] Epoll ",
     "sent help message help-mpi-api.txt / mpi-abort",
     '"orte_base_help_aggregate" to 0',
+    "application called MPI_Abort(",
 )
 
 
@@ -99,15 +101,15 @@ def become_mpirun(ranks: int, arguments: Sequence[str], placement: Placement, di
     killed: list[int] = []
     program = [sys.executable, "-m", "fedlangevin_mpi", *arguments]
     status = launch(ranks, program, ask=signal.SIGUSR1, heard=lambda line: killed.extend(killed_rank(line)))
+    if status in _STATUSES and not killed:
+        sys.exit(status)
+    who = f"a rank was killed, or mpirun failed (status {status})"  # which is all that MPICH tells
     if killed:
         here = placement.of_rank[killed[0]]
-        print(
-            f"fedlangevin: rank {killed[0]} (clients {here.start} to {here.stop - 1}) was killed; draws that were "
-            f"committed are kept; go on with: fedlangevin resume {directory}",
-            file=sys.stderr,
-        )
-    # Any other status is not ours: mpirun failed, or a rank was killed.
-    sys.exit(status if status in _STATUSES and not killed else FedLangevinError.exit_status)
+        who = f"rank {killed[0]} (clients {here.start} to {here.stop - 1}) was killed"
+    kept = f"draws that were committed are kept; go on with: fedlangevin resume {directory}"
+    print(f"fedlangevin: {who}; {kept}", file=sys.stderr)
+    sys.exit(FedLangevinError.exit_status)
 
 
 def killed_rank(line: str) -> list[int]:
@@ -124,7 +126,8 @@ def launch(
 ) -> int:
     """Run `program` on `ranks` ranks, pass on what it prints, return mpirun's status.
 
-    Signals are handed to `mpirun`, SIGINT and SIGHUP as SIGTERM, which ends the ranks. With this process `mpirun` ends.
+    Signals are handed to `mpirun`, SIGUSR2 as SIGUSR1, SIGINT and SIGHUP as SIGTERM, which ends the ranks. With this
+    process `mpirun` ends.
 
     Args:
         ranks: to start.
@@ -169,7 +172,8 @@ def _signals_handed_to(process: subprocess.Popen[bytes], ask: signal.Signals | N
             number, first = first or signal.SIGTERM, None
             how = "at once" if number == signal.SIGTERM else "with a checkpoint; once more: at once"
             print(f"fedlangevin: stopping {how}; draws that were committed are kept", file=sys.stderr, flush=True)
-        process.send_signal(number)
+        # Both mean the same to us, and SIGUSR2 would end MPICH's mpirun.
+        process.send_signal(signal.SIGUSR1 if number == signal.SIGUSR2 else number)
 
     handed_on = (*ending, signal.SIGUSR1, signal.SIGUSR2)
     before = {number: signal.signal(number, hand_on) for number in handed_on}

@@ -30,8 +30,6 @@ from fedlangevin_mpi.store.writer import DrawWriter
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-log = logging.getLogger(__name__)
-
 
 class _ElsewhereError(FedLangevinError):
     """An agent on another rank failed, which says why itself."""

@@ -56,6 +56,12 @@ class MapStart(_Section):
     name: Literal["map"] = "map"
 
 
+class ModuleStart(_Section):
+    """Start every chain at a network's parameters as its module makes them, each chain from other random numbers."""
+
+    name: Literal["module"] = "module"
+
+
 class FileStart(_Section):
     """Start from a file: `position (chains, dim)` in an `.npz`, or `(clients, chains, dim)` to tell them apart."""
 
@@ -81,6 +87,11 @@ _OF_THE_ALGORITHM = 0
 """Stands for iterations that were not given."""
 
 
+def _dtype_of(values: dict[str, Any]) -> Literal["float32", "float64"]:
+    """Return the default of `dtype`, which depends on the model."""
+    return "float32" if getattr(values.get("model"), "name", "") == "network" else "float64"
+
+
 class RunConfig(_Section):
     """Everything that decides a run's results, and where they go."""
 
@@ -92,17 +103,22 @@ class RunConfig(_Section):
     ] = _OF_THE_ALGORITHM
     warmup: Annotated[int, Field(ge=0, description="the first of the iterations, not stored")] = 0
     thin: Annotated[int, Field(ge=1, description="keep every n-th state after warmup")] = 1
-    dtype: Annotated[Literal["float32", "float64"], Field(description="of positions")] = "float64"
     coins: Annotated[
         Literal["shared", "per_chain"],
         Field(description="shared: all chains communicate together, rounds are rare; per_chain: independent chains"),
     ] = "shared"
     engine: Literal["auto", "compiled", "interpreted"] = "auto"
     device: Literal["cpu", "cuda"] = "cpu"
-    initial: Annotated[PriorStart | ZeroStart | MapStart | FileStart, Field(discriminator="name")] = PriorStart()
+    initial: Annotated[PriorStart | ZeroStart | MapStart | ModuleStart | FileStart, Field(discriminator="name")] = (
+        PriorStart()
+    )
     algorithm: AlgorithmChoice
     model: ModelChoice
     data: SourceChoice
+    dtype: Annotated[
+        Literal["float32", "float64"],
+        Field(description="of positions; absent: float32 for model network, else float64", default_factory=_dtype_of),
+    ]
     topology: Annotated[
         str | tuple[str, ...] | None,
         Field(description="of algorithms that gossip: the file of the clients' graph, or several that take turns"),

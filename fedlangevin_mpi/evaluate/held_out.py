@@ -54,9 +54,10 @@ def predictive_of(run: Run) -> Predictive | None:
         return None
     x = config.data.design_matrix(test.x, run.resolved.standardization)
     facts = Facts(**run.resolved.facts)
-    sample = config.model.predict(np.zeros((1, run.dim)), x[:1], facts)
-    noise_scale: float | None = getattr(config.model, "noise_scale", None)
-    if sample is None or (sample.ndim == 2 and noise_scale is None):
+    start = np.zeros((1, run.dim))
+    sample = config.model.predict(start, x[:1], facts)
+    regression = sample is not None and sample.ndim == 2
+    if sample is None or (regression and config.model.predictive_noise(start) is None):
         return None  # predictive means without a noise scale have no likelihood
 
     def predict(positions: Array, rows: Array) -> Array:
@@ -64,13 +65,20 @@ def predictive_of(run: Run) -> Predictive | None:
         assert predicted is not None
         return predicted
 
+    def noise_scale(positions: Array) -> Array:
+        found = config.model.predictive_noise(positions)
+        assert found is not None
+        return found
+
+    most = config.model.predictive_positions(run.dim, len(x))
+    found = Predictive(predict, x, test.y, noise_scale if regression else None, most)
     bandwidth: float | None = getattr(config.algorithm, "kde_bandwidth", None) if run.particles else None
-    if bandwidth is None or config.model.predict_kde(np.zeros((1, run.dim)), x[:1], facts, bandwidth) is None:
-        return Predictive(predict, x, test.y, noise_scale)
+    if bandwidth is None or config.model.predict_kde(start, x[:1], facts, bandwidth) is None:
+        return found
 
     def smoothed(positions: Array, rows: Array) -> Array:
         predicted = config.model.predict_kde(positions, rows, facts, bandwidth)
         assert predicted is not None
         return predicted
 
-    return Predictive(predict, x, test.y, noise_scale, smoothed)
+    return found._replace(smoothed=smoothed)

@@ -28,7 +28,6 @@ CONSENSUS_DRAWS = 100
 """Of how many draws the consensus distance is computed, which reads the positions of all clients."""
 
 _SERIES_BYTES = 64 << 20
-_PREDICTIVE_POSITIONS = 10_000
 _PREDICTIVE_NUMBERS = 1 << 25
 
 
@@ -39,14 +38,17 @@ class Predictive(NamedTuple):
         predict: maps positions `(draws, dim)` and `x` to probabilities `(draws, n, classes)` or means `(draws, n)`.
         x: `(n, p)` features, as the clients' were prepared.
         y: `(n,)` labels or targets.
-        noise_scale: of a regression, the standard deviation of a target given its mean; None: `predict` classifies.
+        noise_scale: of a regression, maps positions to the standard deviation of a target given its mean,
+            `(draws, 1)`; None: `predict` classifies.
+        most: positions to predict from at most, evenly spaced ones.
         smoothed: as `predict`, of a kernel density estimate around the positions; None: there is none.
     """
 
     predict: Callable[[Array, Array], Array]
     x: Array
     y: Array
-    noise_scale: float | None = None
+    noise_scale: Callable[[Array], Array] | None = None
+    most: int = 10_000
     smoothed: Callable[[Array, Array], Array] | None = None
 
 
@@ -57,7 +59,8 @@ def summarise(
 
     Parameters are read and worked on some columns at a time, 64 MiB of them or one, so memory does not grow with the
     dimension. Of more than `DIAGNOSED` parameters, evenly spaced ones get `mcse_mean`, `ess_bulk`, `ess_tail` and
-    `r_hat`; the others None. Metrics are of the predictive averaged over at most 10,000 positions, evenly spaced.
+    `r_hat`; the others None. Metrics are of the predictive averaged over at most `predictive.most`
+    positions, evenly spaced.
 
     Of particles the last draw alone counts, the other draws are its history: moments and predictions are theirs, the
     diagnostics None, and there is a key `particles`, how many.
@@ -197,7 +200,7 @@ def _diagnostics(series: Array, columns: Array, coins_shared: bool) -> dict[str,
 def predictive_positions(draws: Draws | Array, predictive: Predictive) -> Array:
     """Return the positions `(n, dim)` over which predictions are averaged: as many as time and memory are for."""
     numbers = draws.shape[2] if predictive.noise_scale is None else max(draws.shape[2], len(predictive.y))
-    return spaced_positions(draws, max(1, min(_PREDICTIVE_POSITIONS, _PREDICTIVE_NUMBERS // numbers)))
+    return spaced_positions(draws, max(1, min(predictive.most, _PREDICTIVE_NUMBERS // numbers)))
 
 
 def _metrics(draws: Draws | Array, predictive: Predictive) -> dict[str, float | None]:
@@ -209,7 +212,7 @@ def _metrics(draws: Draws | Array, predictive: Predictive) -> dict[str, float | 
             found |= {f"kde_{name}": value for name, value in smooth.items()}
     else:
         means = predictive.predict(positions, predictive.x)
-        found = regression_metrics(means, predictive.y, predictive.noise_scale)
+        found = regression_metrics(means, predictive.y, predictive.noise_scale(positions))
     return dict(zip(found, _plain(np.array(list(found.values()))), strict=True))
 
 

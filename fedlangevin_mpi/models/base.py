@@ -119,6 +119,10 @@ class Model(BaseModel):
         """Return `(chains, dim)` draws of the prior, or None where it is flat."""
         raise NotImplementedError
 
+    def own_draws(self, generator: np.random.Generator, chains: int, facts: Facts) -> Array | None:
+        """Return `(chains, dim)` starts of the model's own, or None where it has none."""
+        return None
+
     def predict(self, positions: Array, x: Array, facts: Facts) -> Array | None:
         """Return the predictive of every position, or None where the model predicts nothing.
 
@@ -138,6 +142,17 @@ class Model(BaseModel):
         It is what a kernel density estimate of the posterior predicts. Arguments and result as of `predict`.
         """
         return None
+
+    def predictive_noise(self, positions: Array) -> Array | None:
+        """Return the standard deviation of a target given its mean at `positions (draws, dim)`, `(draws, 1)`.
+
+        None for a classifier, and for a model that does not say.
+        """
+        return None
+
+    def predictive_positions(self, dim: int, rows: int) -> int:
+        """Return the most positions whose predictions of `rows` rows are averaged for a run's metrics."""
+        return 10_000
 
     def coordinates(self, facts: Facts, features: Sequence[str] | None) -> dict[str, list[str] | None]:
         """Return labels along an axis of every parameter: the features' names, where one has an axis of features."""

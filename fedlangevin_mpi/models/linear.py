@@ -110,6 +110,10 @@ class LinearRegression(Model):
         """Return the means `x'theta`, `(draws, n)`."""
         return positions @ x.T
 
+    def predictive_noise(self, positions: Array) -> Array:
+        """Return `noise_scale`, whatever the position."""
+        return np.full((len(positions), 1), self.noise_scale)
+
 
 def _residual(z: Any, y: Any) -> Any:
     return z - y

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedlangevin_mpi.algorithms.base import Algorithm
+from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.generic import Everything, Rows
 from fedlangevin_mpi.runtime.engine import Engine
 from fedlangevin_mpi.runtime.prepare import Prepared
@@ -76,9 +77,12 @@ class Blocks:
         return slots
 
 
-def row_filler(engine: Engine, batch_size: int | None) -> Callable[..., None]:
-    """Return `draw_without_replacement`, compiled where the engine compiles and rows are drawn. Collective."""
-    if batch_size is None:
+def row_filler(engine: Engine, config: RunConfig) -> Callable[..., None]:
+    """Return `draw_without_replacement`, compiled unless nothing is to be: in Python it takes a network's time.
+
+    Collective.
+    """
+    if config.algorithm.batch_size is None or config.engine == "interpreted":
         return draw_without_replacement
     sample = np.zeros((1, 1, 1)), np.zeros(1, np.int64), 0, np.zeros((1, 1, 1, 1), np.int64), 0
-    return engine.ready(draw_without_replacement, *sample)
+    return engine.compile(draw_without_replacement, *sample)

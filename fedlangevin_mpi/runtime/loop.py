@@ -50,7 +50,7 @@ class BlockLoop:
         self.iteration, self._until = 0, 1
         self._theta = prepared.theta
         self._state = self._algorithm.state(self._theta)
-        self.blocks = Blocks(prepared, row_filler(engine, config.algorithm.batch_size))
+        self.blocks = Blocks(prepared, row_filler(engine, config))
         self._block = -1
         self._draws: Any = None
         self._batch: Any = None

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from fedlangevin_mpi.runtime.pace import Pace
 from fedlangevin_mpi.runtime.prepare import Prepared, prepare
 from fedlangevin_mpi.runtime.server_loop import ServerLoop
 from fedlangevin_mpi.runtime.signals import StopRequest
+from fedlangevin_mpi.runtime.space import check_space
 from fedlangevin_mpi.runtime.step_note import step_size_notes
 from fedlangevin_mpi.runtime.watchdog import Watchdog
 from fedlangevin_mpi.store.layout import SERVER
@@ -94,6 +96,8 @@ def sample(
     directory = Path(config.output.directory)
     with _threads(world) as threads:
         prepared = prepare(world, config, found)
+        _limit_torch(threads)
+        world.from_root(lambda: check_space(config, prepared.placement.total, prepared.dim, directory))
         minibatch = config.algorithm.batch_size is not None
         serving = isinstance(config.algorithm, Serving)
         example = prepared.example.likelihood if serving else prepared.example
@@ -180,6 +184,12 @@ def _threads(world: World) -> Iterator[str]:
     share = max(1, len(os.sched_getaffinity(0)) // ranks_on_this_node(world.comm))
     with threadpool_limits(None if "OMP_NUM_THREADS" in os.environ else share):
         yield os.environ.get("OMP_NUM_THREADS", str(share))
+
+
+def _limit_torch(threads: str) -> None:
+    """Give torch, where a model imported it, the same share; it reads OMP_NUM_THREADS itself."""
+    if "torch" in sys.modules and "OMP_NUM_THREADS" not in os.environ:
+        sys.modules["torch"].set_num_threads(int(threads))
 
 
 @contextlib.contextmanager

@@ -62,7 +62,7 @@ class ServerLoop:
         if kernel is not None:
             batch = batch_example(self._algorithm, len(start))
             kernel = engine.ready(kernel, *self._algorithm.example(start, example, batch))
-        agents, fill = prepared.placement.total, row_filler(engine, config.algorithm.batch_size)
+        agents, fill = prepared.placement.total, row_filler(engine, config)
         self._turns = Turns(config.seed, self._algorithm, agents, prepared.dim, len(self._served), fill)
         self._agents = world.agree(lambda: Agents(prepared, self._turns, kernel))
         self._host = {k: rank for rank, hosted in enumerate(prepared.placement.of_rank) for k in hosted}

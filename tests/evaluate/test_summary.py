@@ -177,20 +177,21 @@ def test_classifier_is_judged_by_its_mean_predictive(make_run, x):
 def test_regression_is_judged_by_its_mixture(make_run, x):
     features = np.random.default_rng(0).normal(size=(50, 3))
     targets = features @ [0.0, 5.0, -3.0] + 1
-    predictive = Predictive(lambda positions, f: positions @ f.T, features, targets, noise_scale=2.0)
+    predictive = Predictive(
+        lambda positions, f: positions @ f.T, features, targets, lambda positions: np.full((len(positions), 1), 2.0)
+    )
     found = summarise(open_run(make_run(x)), 0, predictive)["metrics"]
     assert found == pytest.approx(regression_metrics(x[:, 0].reshape(-1, 3) @ features.T, targets, 2.0), rel=1e-12)
 
 
-def test_long_runs_predict_from_draws_evenly_spaced(make_run, x, monkeypatch):
-    monkeypatch.setattr(summary, "_PREDICTIVE_POSITIONS", 100)
+def test_long_runs_predict_from_draws_evenly_spaced(make_run, x):
     seen = []
 
     def predict(positions, features):
         seen.append(positions)
         return np.full((len(positions), 1, 2), 0.5)
 
-    summarise(open_run(make_run(x)), 0, Predictive(predict, np.zeros((1, 3)), np.zeros(1)))
+    summarise(open_run(make_run(x)), 0, Predictive(predict, np.zeros((1, 3)), np.zeros(1), most=100))
     np.testing.assert_array_equal(np.concatenate(seen), x[::8, 0].reshape(100, 3))
 
 

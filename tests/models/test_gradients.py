@@ -63,13 +63,23 @@ KINDS: dict[str, dict[str, Any]] = {
     "softmax": {"name": "softmax_regression", "prior_scale": 0.6},
     "custom_numpy": {"name": "custom", "factory": "user_numpy:make_model"},
     "custom_torch": {"name": "custom", "factory": "user_torch:make_model"},
+    "network": {"name": "network", "module": "mlp", "options": {"hidden": [4], "activation": "tanh"}},
+    "network_gaussian": {
+        "name": "network",
+        "module": "mlp",
+        "options": {"hidden": [2, 3], "activation": "sigmoid"},
+        "likelihood": "gaussian",
+        "noise_scale": 0.4,
+        "weight_decay": 2.0,
+    },
 }
+TORCH_KINDS = ["custom_torch", "network", "network_gaussian"]
 WITH_ROWS = [kind for kind, values in KINDS.items() if models()[values["name"]].has_rows]
 COMPILED = [
     (kind, batch)
     for kind in KINDS
     for batch in ("rows", "everything")
-    if kind != "custom_torch" and (batch == "everything" or kind in WITH_ROWS)
+    if kind not in TORCH_KINDS and (batch == "everything" or kind in WITH_ROWS)
 ]
 
 
@@ -122,13 +132,13 @@ def user_modules(tmp_path_factory):
 def problem(request, row_shards) -> Problem:
     kind = request.param
     values = KINDS[kind]
-    if kind == "custom_torch":
+    if kind in TORCH_KINDS:
         pytest.importorskip("torch")
     model = models()[values["name"]](**values)
-    labels = {"softmax": 3, "linear": 0, "custom_numpy": 0}.get(kind, 2)
+    labels = {"softmax": 3, "network": 3, "linear": 0, "custom_numpy": 0, "network_gaussian": 0}.get(kind, 2)
     without_rows = mixture_shards() if "mixture" in kind else gaussian_shards()
     shards = row_shards(SIZES, P, labels) if kind in WITH_ROWS else without_rows
-    if kind == "softmax":
+    if labels == 3:
         shards[0].arrays["y"][0] = 2  # so that client 0 alone tells the number of classes
     return Problem(model, shards, model.dimension(model.facts(shards[0])))
 
@@ -216,12 +226,12 @@ def test_groups_and_tiles_of_rows_leave_none_out(kind, batch, row_shards, draw_r
     np.testing.assert_allclose(compiled(theta, data, chosen, 0), expected, rtol=1e-12, atol=1e-11)
 
 
-@every(["custom_torch"])
+@every(TORCH_KINDS)
 def test_torch_models_have_no_compiled_gradient(problem):
     kind = type(problem.pack())
     assert all(meaning(gradient, kind, batch).compiled is None for batch in (Rows, Everything))
 
 
-@every(["custom_torch"])
+@every(TORCH_KINDS)
 def test_torch_gradients_keep_float32(problem):
     assert gradient(problem.positions(np.float32), problem.pack(np.float32), Everything(3), 0).dtype == np.float32

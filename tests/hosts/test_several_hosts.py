@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,3 +87,36 @@ def test_run_over_several_hosts_draws_what_one_host_draws(
     for client in range(CLIENTS):
         found, expected = (open_run(tmp_path / name).position(client)[:] for name in ("over", "one"))
         np.testing.assert_array_equal(found, expected)
+
+
+MADE = """
+import subprocess, sys, tempfile, time
+from pathlib import Path
+from launch.bench.emulated_hosts import EmulatedHosts
+hosts = EmulatedHosts(Path(sys.argv[1]), 2)
+subprocess.Popen(hosts.command("h2", ["setsid", "sleep", "54321"]))
+print(hosts.run("h2", ["readlink", "/proc/self/ns/pid"]).stdout, end="", flush=True)
+time.sleep(60)
+"""
+
+
+def test_nothing_is_left_of_hosts_whose_maker_is_killed(hosts: EmulatedHosts, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", MADE, tmp_path], cwd=ROOT, stdout=subprocess.PIPE, text=True) as maker:
+        assert maker.stdout is not None
+        namespace = maker.stdout.readline().strip()
+        assert len(inside(namespace)) >= 4  # the first process, two hosts, what one of them runs
+        maker.kill()
+    deadline = time.monotonic() + 10
+    while left := inside(namespace):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def inside(namespace: str) -> list[str]:
+    """Return the processes of a PID namespace."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(process / "ns" / "pid") == namespace:
+                found.append(process.name)
+    return found

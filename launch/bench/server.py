@@ -1,7 +1,7 @@
 """How fast runs with a server are, as ratios. Start it with launch/bench/bench.sh server; it takes three ranks.
 
-(a) A step of SVGD, 200 particles in 55 dimensions, one CPU thread, Gaussian target, every 100th step stored: Pyro's SVGD
-    with the same kernel and target against ours.
+(a) A step of SVGD, 200 particles in 55 dimensions, one CPU thread, Gaussian target: Pyro's SVGD with the same kernel
+    and target against ours.
 (b) DSVGD, two agents on two cores, some 20 ms of work a global iteration, half of it distillation: distillation beside
     the next agent's work against distillation before the upload. Wants two cores that are free.
 """

@@ -8,13 +8,12 @@ import numpy as np
 
 from fedlangevin_mpi.config import make_config
 from fedlangevin_mpi.errors import ConfigError, StoreError
-from fedlangevin_mpi.evaluate.curvature_report import data_of_all
 from fedlangevin_mpi.evaluate.distances import empirical_w2, sliced_w2
 from fedlangevin_mpi.evaluate.held_out import readable_predictive
 from fedlangevin_mpi.evaluate.predictive import agreement, posterior_predictive, total_variation
 from fedlangevin_mpi.evaluate.stein_discrepancy import squared_stein_discrepancy
 from fedlangevin_mpi.evaluate.summary import columns, posterior_draws, predictive_positions, spaced_positions
-from fedlangevin_mpi.generic import Everything, gradient
+from fedlangevin_mpi.evaluate.target import target_of
 
 if TYPE_CHECKING:
     from fedlangevin_mpi.store.draws import Draws
@@ -83,13 +82,8 @@ def stein_discrepancy(run: Run, client: int | None = None) -> float:
     if not run.draws:
         raise StoreError(f"{run.directory}: has no draws yet")
     config = make_config(run.config, str(run.directory / "run.yaml")).model_copy(update={"clients": run.clients})
-    temperature = getattr(config.algorithm, "temperature", 1.0)
-    # A server's temperature is alpha of generalised Bayes, p_0 exp(-L / alpha); the others' is that of the whole law.
-    communicates: str = config.algorithm.communicates
-    data = data_of_all(config, temperature if communicates == "server" else 1.0)
     x = spaced_positions(posterior_draws(run, client), min(_STEIN_POINTS, max(1, _NUMBERS // run.dim))).astype(float)
-    everywhere = np.broadcast_to(x, (run.clients, *x.shape)).copy()
-    scores = -gradient(everywhere, data, Everything(run.clients), 0).sum(0) / temperature
+    scores = target_of(config).score(x)
     return float(np.sqrt(squared_stein_discrepancy(x, scores)))
 
 

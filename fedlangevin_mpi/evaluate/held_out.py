@@ -64,7 +64,7 @@ def predictive_of(run: Run) -> Predictive | None:
         assert predicted is not None
         return predicted
 
-    bandwidth: float | None = getattr(config.algorithm, "kde_bandwidth", None)
+    bandwidth: float | None = getattr(config.algorithm, "kde_bandwidth", None) if run.particles else None
     if bandwidth is None or config.model.predict_kde(np.zeros((1, run.dim)), x[:1], facts, bandwidth) is None:
         return Predictive(predict, x, test.y, noise_scale)
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from scipy.special import logsumexp
 
 from fedlangevin_mpi.data.shard import Shard
 from fedlangevin_mpi.errors import ConfigError, ShardError
@@ -174,7 +173,7 @@ class GaussianMixture(Model):
         """Return `U_i`, of a normal prior up to a constant; infinite outside a uniform prior's box."""
         off = theta[:, :, None] - data.mean[:, None]  # (clients_here, chains, k, dim)
         squares = (off * np.matmul(off[..., None, :], data.precision[:, None])[..., 0, :]).sum(-1)
-        likelihood = logsumexp(data.log_weight[:, None] - squares / 2, axis=-1)
+        likelihood = np.logaddexp.reduce(data.log_weight[:, None] - squares / 2, axis=-1)
         away = theta - data.prior_mean
         prior = (away * np.matmul(away, data.prior_precision)).sum(-1) / 2
         outside = (theta < data.low[:, None]) | (theta > data.high[:, None])

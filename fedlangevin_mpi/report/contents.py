@@ -15,7 +15,7 @@ from fedlangevin_mpi.evaluate.exact_report import exact_report, quadratic_potent
 from fedlangevin_mpi.evaluate.held_out import predictive_of, summary_of
 from fedlangevin_mpi.evaluate.predictive import posterior_predictive
 from fedlangevin_mpi.evaluate.recursion import Law
-from fedlangevin_mpi.evaluate.summary import Predictive, predictive_positions
+from fedlangevin_mpi.evaluate.summary import Predictive, posterior_draws, predictive_positions
 from fedlangevin_mpi.models.base import Model
 from fedlangevin_mpi.store.metadata import SUMMARY_FILE
 from fedlangevin_mpi.topology.scheduled import mixing_of
@@ -93,7 +93,7 @@ def answers(run: Run) -> Answers | None:
 
 
 def _probabilities(run: Run, predictive: Predictive) -> Array:
-    positions = predictive_positions(run.average(), predictive)
+    positions = predictive_positions(posterior_draws(run), predictive)
     return posterior_predictive(predictive.predict, positions, predictive.x)
 
 
@@ -115,7 +115,7 @@ def exact_average(run: Run) -> dict[str, Any] | None:
     None where no law is known, the data are not on this machine, or the law takes more than seconds.
     """
     config = _quadratic_config(run)
-    if config is None or run.clients * run.dim > _LAW_SIZE:
+    if config is None or run.algorithm != config.algorithm.name or run.clients * run.dim > _LAW_SIZE:
         return None
     try:
         mixing = [W.toarray() for W in mixing_of(config, run.clients).matrices] if config.topologies else []

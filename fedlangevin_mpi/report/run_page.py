@@ -123,7 +123,7 @@ def interval_picture(
 
 
 def _clients(run: Run, summary: Mapping[str, Any], listed: Sequence[int], law: Law | None) -> Iterator[Picture]:
-    if run.clients < 2 or run.particles:
+    if len(run.owners) < 2:
         return
     listed = listed[:_COMPARED]
     centre, sd = (np.array([summary["parameters"][name][k] for k in listed], float) for name in ("mean", "sd"))

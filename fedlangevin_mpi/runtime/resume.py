@@ -23,6 +23,7 @@ from fedlangevin_mpi.runtime.run import sample
 from fedlangevin_mpi.runtime.signals import StopRequest
 from fedlangevin_mpi.store.layout import rank_files
 from fedlangevin_mpi.store.metadata import Resolved, read_run_file, read_statistics
+from fedlangevin_mpi.store.segments import headers
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +94,8 @@ def read_for_resume(directory: Path, overrides: Sequence[str] = ()) -> tuple[Run
             raise ConfigError(
                 f"{key}: found {now!r}, but the run was begun with {then!r}; allowed in a resume: {', '.join(_FREE)}"
             )
+    if rank_files(directory) and (sampler := headers(directory)[0].algorithm) != config.algorithm.name:
+        raise ConfigError(f"{directory} holds draws by {sampler}; allowed in a resume: those of `fedlangevin run`")
     if config.iterations < before.iterations:
         raise ConfigError(
             f"iterations: found {config.iterations}; allowed: at least {before.iterations}, as the run was begun with"

@@ -12,6 +12,12 @@ and uploads them; then, while the next agent works, it moves its own N particles
 p_0, factors hold the whole prior, `t_k -> p_0 exp(-L_k / alpha)`, and so do the local targets: in
 `q = p_0 prod_k (t_k / p_0)` it counts once.
 
+A KDE is wider than its particles, by the kernel's variance. Every distillation aims at KDEs, so an agent's factor gets
+wider with each of its turns even where nothing changes any more (the paper calls this a regulariser): many rounds with
+many distillation iterations drift, the less so the smaller `kde_bandwidth` is. U-DSVGD does not drift.
+
+Several agents at once (beyond the paper) are described in `factors`.
+
 Kassab, Simeone 2020 (`serving`), eqs. (13)-(20) and algorithm 4.
 """
 

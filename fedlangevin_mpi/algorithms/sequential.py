@@ -40,10 +40,10 @@ class SequentialFedAvg(SequentialDescent):
     name: Literal["sequential_fed_avg"] = "sequential_fed_avg"
 
 
-class SequentialFedSgd(SequentialDescent):
+class FedSgd(SequentialDescent):
     """FedSGD, one client a round: a single gradient step."""
 
     summary: ClassVar[str] = "FedSGD one client a round: a gradient step of each client in turn; a point estimate"
 
-    name: Literal["sequential_fed_sgd"] = "sequential_fed_sgd"
+    name: Literal["fed_sgd"] = "fed_sgd"
     local_iterations: Literal[1] = 1

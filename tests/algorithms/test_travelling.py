@@ -91,7 +91,24 @@ def test_surrogate_of_a_logistic_likelihood_is_its_expansion_at_the_mode():
     np.testing.assert_allclose(eta[0] - curvature @ mode, -x.T @ (p - y), atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "local"), [("sequential_fed_avg", 5), ("sequential_fed_sgd", 1)])
+def test_sequential_descent_has_a_share_of_the_prior_at_every_client(tmp_path):
+    x, y = np.array([[1.0], [2.0]]), np.array([1.0, -1.0])
+    for client in range(2):
+        np.savez(tmp_path / f"client-{client}.npz", x=x + client, y=y)
+    data = {"name": "files", "path": str(tmp_path / "client-{client}.npz")}
+    algorithm = {"name": "fed_sgd", "step_size": 0.1, "temperature": 2.0}
+    np.savez(tmp_path / "start.npz", position=np.array([[3.0]]))
+    initial = {"name": "file", "path": str(tmp_path / "start.npz")}
+    model = {"name": "linear_regression", "prior_scale": 0.5}
+    run = serve(tmp_path, algorithm, model, data, 2, initial=initial)
+    theta = 3.0
+    for i in range(4):
+        rows = x[:, 0] + i % 2
+        theta -= 0.1 * (theta / 0.5**2 / 2 + rows @ (rows * theta - y) / 2.0)
+        np.testing.assert_allclose(run.position(-1)[i, 0, 0], theta, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "local"), [("sequential_fed_avg", 5), ("fed_sgd", 1)])
 def test_sequential_descent_is_a_loop_over_clients(tmp_path, name, local):
     means, precisions = heterogeneous(AGENTS, DIM)
     data = gaussian_files(tmp_path, means, precisions)

@@ -20,7 +20,7 @@ ROWS = {"name": "synthetic_linear", "rows": 20, "features": 2}
 
 def settings(name):
     sizes = {"particles": 5, "global_iterations": 6, "step_size": 0.01}
-    return {"name": name} | sizes | ({} if name == "sequential_fed_sgd" else {"local_iterations": 3})
+    return {"name": name} | sizes | ({} if name == "fed_sgd" else {"local_iterations": 3})
 
 
 def clients_of(name):
@@ -87,7 +87,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path):
         ({"name": "pvi", "agents_per_iteration": 2}, {}, "agents_per_iteration: found 2 with schedule round_robin"),
         ({"name": "pvi", "schedule": "parallel", "agents_per_iteration": 4}, {}, "found 4; allowed: at most 3"),
         ({"name": "dsgld", "delays": [1.0, 2.0]}, {}, "algorithm.delays: found 2 numbers; allowed: one a client, 3"),
-        ({"name": "sequential_fed_sgd", "local_iterations": 2}, {}, "algorithm.local_iterations: found 2; allowed: 1"),
+        ({"name": "fed_sgd", "local_iterations": 2}, {}, "algorithm.local_iterations: found 2; allowed: 1"),
     ],
 )
 def test_what_cannot_be_run_is_refused(tmp_path, algorithm, more, message):

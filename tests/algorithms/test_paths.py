@@ -9,6 +9,7 @@ import pytest
 from fedlangevin_mpi.algorithms import algorithms
 from fedlangevin_mpi.algorithms.base import Algorithm
 from fedlangevin_mpi.algorithms.fald import Fald
+from fedlangevin_mpi.algorithms.psgld import Psgld
 from fedlangevin_mpi.algorithms.vr_fald import VrFald
 from fedlangevin_mpi.comm.average import OneRank
 from fedlangevin_mpi.generic import Everything
@@ -78,6 +79,26 @@ def test_vr_fald_follows_its_equations(per_chain):
             y = [x[i] - STEP * g[i] + np.sqrt(2 * STEP) * noise[k, i, chain] for i in range(CLIENTS)]
             x = [sum(y) / CLIENTS] * CLIENTS if draws.communicate[k, chain] else y
             np.testing.assert_allclose(trace[k, :, chain], x, rtol=1e-10, atol=1e-12)
+
+
+def test_psgld_follows_its_equations():
+    mean, precision = np.array([1.0, -2.0]), np.array([[2.0, 0.3], [0.3, 0.5]])
+    drawn = BlockStreams(3, 0, np.arange(LENGTH), range(1), 1, CHAINS, DIM, np.dtype(float), False)
+    algorithm = Psgld(step_size=STEP, decay=0.9, damping=0.2, temperature=0.7)
+    theta = np.random.default_rng(1).normal(size=(1, CHAINS, DIM))
+    x, v, trace = theta[0].copy(), np.zeros((CHAINS, DIM)), np.empty((LENGTH, *theta.shape))
+    data, draws = GaussianData(mean[None], precision[None]), algorithm.draws(drawn)
+    algorithm.kernel(
+        theta, algorithm.state(theta), draws, data, Everything(1), None, trace, np.arange(LENGTH), 0, LENGTH
+    )
+    for k in range(LENGTH):
+        for chain in range(CHAINS):
+            g = precision @ (x[chain] - mean)
+            v[chain] = 0.9 * v[chain] + 0.1 * g**2
+            G = 1 / (0.2 + np.sqrt(v[chain]))
+            noise = np.sqrt(2 * STEP * 0.7 * G) * drawn.noise()[k, 0, chain]
+            x[chain] = x[chain] - STEP * G * g + noise
+        np.testing.assert_allclose(trace[k, 0], x, rtol=1e-10, atol=1e-12)
 
 
 def test_a_kernel_does_not_care_in_which_slices_it_runs():

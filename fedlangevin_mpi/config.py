@@ -88,8 +88,12 @@ _OF_THE_ALGORITHM = 0
 
 
 def _dtype_of(values: dict[str, Any]) -> Literal["float32", "float64"]:
-    """Return the default of `dtype`, which depends on the model."""
-    return "float32" if getattr(values.get("model"), "name", "") == "network" else "float64"
+    """Return the default of `dtype`, which depends on the model; algorithms with a server know float64 alone."""
+    network, serving = (
+        getattr(values.get("model"), "name", "") == "network",
+        isinstance(values.get("algorithm"), Serving),
+    )
+    return "float32" if network and not serving else "float64"
 
 
 class RunConfig(_Section):
@@ -117,7 +121,10 @@ class RunConfig(_Section):
     data: SourceChoice
     dtype: Annotated[
         Literal["float32", "float64"],
-        Field(description="of positions; absent: float32 for model network, else float64", default_factory=_dtype_of),
+        Field(
+            description="of positions; absent: float32 for model network without a server, else float64",
+            default_factory=_dtype_of,
+        ),
     ]
     topology: Annotated[
         str | tuple[str, ...] | None,

@@ -97,7 +97,7 @@ class Model(BaseModel):
         return self.pack([empty], [1.0], facts, dtype)
 
     def normal_prior(self, facts: Facts) -> tuple[Array, Array] | None:
-        """Return mean `(d,)` and precision `(d, d)` of the prior, 0 where it is flat; None where it is not Gaussian."""
+        """Return mean `(d,)` and precision `(d, d)` of a Gaussian prior, 0 where it is flat; None of another."""
         return None
 
     def potential(self, theta: Array, data: Any) -> Array:

@@ -109,6 +109,9 @@ class Serving(Method):
     shared_rows: ClassVar[bool] = True
     """Whether all particles see the same minibatch."""
 
+    grows: ClassVar[bool] = False
+    """Whether what an agent remembers grows with its turns."""
+
     natural: ClassVar[bool] = False
     """Whether the server's state is natural parameters, stored beside draws from the density they make."""
 
@@ -194,12 +197,12 @@ class Serving(Method):
 
         Args:
             memory: of the agent.
-            most_turns: that an agent had.
+            most_turns: that an agent had; 0 unless memories grow.
         """
         return {field.name: getattr(memory, field.name) for field in fields(memory)}
 
     def restore(self, memory: Any, arrays: Mapping[str, Array], turns: int) -> None:
-        """Give a memory what `saved` returned, of an agent that had so many turns."""
+        """Give a memory what `saved` returned, of an agent that had so many turns (0 unless memories grow)."""
         for name, array in arrays.items():
             setattr(memory, name, array)
 
@@ -218,8 +221,8 @@ class Serving(Method):
         return after
 
     def draw(self, served: Array, normals: Array) -> Array:
-        """Return the draw `(N, d)` that is stored of a state; `normals (N, d)` where it is a random one."""
-        return served
+        """Return `(N, d)` draws from the density that natural parameters make, given standard normals `(N, d)`."""
+        raise NotImplementedError
 
     def gradients(self, target: Target, steps: int, rows: int) -> int:
         """Return the evaluations of `L_k`'s gradient in a turn of so many local iterations on so many rows."""

@@ -46,6 +46,8 @@ class UDsvgd(FactorStein):
 
     summary: ClassVar[str] = "distributed SVGD whose agents remember every turn (memory grows), without distillation"
 
+    grows: ClassVar[bool] = True
+
     name: Literal["u_dsvgd"] = "u_dsvgd"
 
     def agent(self, start: Array, target: Target) -> Buffer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,16 +64,20 @@ class Agents:
 
     def arrays(self, iteration: int) -> dict[str, Array]:
         """Return what a checkpoint before an iteration keeps of the agents here: arrays whose first axis is theirs."""
-        most = max(self._turns.counts(iteration).values(), default=0)
+        most = max(self._counts(iteration).values(), default=0)
         each = [self._algorithm.saved(memory, most) for memory in self._memories.values()]
         return {_MEMORY + name: np.stack([saved[name] for saved in each]) for name in (each[0] if each else {})}
 
     def restore(self, arrays: Mapping[str, Array], iteration: int) -> None:
         """Go on from what `arrays` returned."""
-        counts = self._turns.counts(iteration)
+        counts = self._counts(iteration)
         for row, (agent, memory) in enumerate(self._memories.items()):
             own = {name[len(_MEMORY) :]: a[row] for name, a in arrays.items() if name.startswith(_MEMORY)}
             self._algorithm.restore(memory, own, counts[agent])
+
+    def _counts(self, iteration: int) -> Counter[int]:
+        """Return how many turns every agent had before an iteration, where what it remembers grows with them."""
+        return self._turns.counts(iteration) if self._algorithm.grows else Counter()
 
     def settle(self, agent: int, received: Array, sent: Sent) -> None:
         """Bring an agent's memory up to date after its upload."""

@@ -88,8 +88,10 @@ def prepare(world: World, config: RunConfig, found: Snapshot | None = None) -> P
     dim = config.model.dimension(facts)
     if serving:
         example, *data = world.agree(lambda: _targets(config, shards, facts))
-        theta = initial_positions(world, config, None, facts, 1, dim)
-        world.agree(lambda: _check_serving(config, dim, example, theta[0]))
+        theta = np.zeros((1, config.chains, dim))  # a checkpoint holds what became of the first
+        if found is None:
+            theta = initial_positions(world, config, None, facts, 1, dim)
+            world.agree(lambda: _check_serving(config, dim, example, theta[0]))
     else:
         weights = [1 / placement.total] * len(shards)
         data = example = world.agree(lambda: config.model.pack(shards, weights, facts, np.dtype(config.dtype)))

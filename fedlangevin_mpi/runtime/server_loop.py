@@ -271,10 +271,11 @@ class ServerLoop:
         since_warmup = self.iteration + 1 - self._config.warmup
         if since_warmup <= 0 or since_warmup % self._config.thin:
             return
-        normals = self._turns.normals(self.iteration)
-        writer.buffer[writer.filled, 0] = self._algorithm.draw(self._served, normals)
+        drawn = self._served
         if writer.natural is not None:
             writer.natural[writer.filled] = self._served
+            drawn = self._algorithm.draw(self._served, self._turns.normals(self.iteration))
+        writer.buffer[writer.filled, 0] = drawn
         writer.commit(1, [self.iteration])
 
     def _account(self, deals: Sequence[Deal]) -> None:

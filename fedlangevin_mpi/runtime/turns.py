@@ -72,7 +72,7 @@ class Turns:
         return Rows(index, np.array([drawn]), np.full((1, drawn), size / drawn))
 
     def normals(self, iteration: int) -> Array:
-        """Return the standard normals `(particles, d)` with which the server draws from a density, if it does."""
+        """Return the standard normals `(particles, d)` with which the server draws from its density."""
         shape = (self._algorithm.particles, self._dim)
         return generator(self._seed, Purpose.VARIATIONAL, 0, iteration).standard_normal(shape)
 

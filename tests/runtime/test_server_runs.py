@@ -165,3 +165,13 @@ def test_natural_parameters_are_kept_with_the_draws_made_of_them(tmp_path, covar
         assert np.abs((draws.mean(0) - mean_of(eta, root)) @ root).max() < 4 / np.sqrt(400)
     with pytest.raises(StoreError, match="natural_parameters"):
         serve(tmp_path / "other", settings("dsvgd"), LINEAR, ROWS, 3).natural_parameters()
+
+
+def test_a_resume_does_not_read_the_start_again(tmp_path):
+    np.savez(tmp_path / "start.npz", position=np.arange(10.0).reshape(5, 2))
+    initial = {"name": "file", "path": str(tmp_path / "start.npz")}
+    whole = serve(tmp_path / "whole", settings("dsvgd"), LINEAR, ROWS, 3, initial=initial)
+    serve(tmp_path, settings("dsvgd") | {"global_iterations": 2}, LINEAR, ROWS, 3, initial=initial)
+    (tmp_path / "start.npz").unlink()
+    resume(tmp_path / "run", ["iterations=6"])
+    np.testing.assert_array_equal(open_run(tmp_path / "run").position(-1)[:], whole.position(-1)[:])

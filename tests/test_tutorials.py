@@ -55,8 +55,14 @@ def test_without_a_server(tmp_path):
     assert open_run(tmp_path / "runs" / "tracking").algorithm == "gradient_tracking"
 
 
+def test_with_your_own_network(tmp_path):
+    pytest.importorskip("torch")
+    assert "accuracy" in follow("own-network", tmp_path)
+    assert open_run(tmp_path / "runs" / "particles").particles
+
+
 def test_every_tutorial_is_followed():
-    tested = {"laptop", "own-data", "decentralised"}
+    tested = {"laptop", "own-data", "own-network", "decentralised", "slurm"}  # (slurm: tests/slurm)
     assert {path.stem for path in TUTORIALS.glob("*.md")} == tested
 
 

@@ -114,6 +114,7 @@ def test_chunks_keep_what_autograd_holds_bounded(monkeypatch):
     assert 19 * 16 * 64 * 8 < row < 100 * 16 * 64 * 8  # float64; 19 convolutions of at most 16 x 8 x 8 outputs
     monkeypatch.setattr(flat, "_CHUNK_BYTES", 3 * row)
     assert [len(y) for _, y, _ in data.network._chunks(data, 0, 1)] == [3, 3, 3]
+    assert [data.network._at_once(4, rows) for rows in (0, 1)] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedlangevin_mpi.algorithms import algorithms
 from fedlangevin_mpi.algorithms.gossiping import Gossiping
+from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.data import sources
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.models import models
@@ -23,7 +25,7 @@ def _one_of(choices: Mapping[str, type[BaseModel]]) -> Any:
 
 
 if TYPE_CHECKING:
-    from fedlangevin_mpi.algorithms.base import Algorithm as AlgorithmChoice
+    from fedlangevin_mpi.algorithms.base import Method as AlgorithmChoice
     from fedlangevin_mpi.data.shard import DataSource as SourceChoice
     from fedlangevin_mpi.models.base import Model as ModelChoice
 else:
@@ -61,7 +63,7 @@ class ModuleStart(_Section):
 
 
 class FileStart(_Section):
-    """Start from a file: `position (chains, dim)` in an `.npz`."""
+    """Start from a file: `position (chains, dim)` in an `.npz`, or `(clients, chains, dim)` to tell them apart."""
 
     name: Literal["file"] = "file"
     path: str
@@ -72,11 +74,26 @@ class Output(_Section):
 
     directory: Annotated[str, Field(min_length=1, description="the run's folder")] = "runs/run"
     checkpoint_seconds: Annotated[float, Field(gt=0, description="seconds between checkpoints")] = 300.0
+    max_seconds: Annotated[
+        float | None, Field(gt=0, description="stop with a checkpoint, exit status 75, after so many seconds")
+    ] = None
+    watchdog_seconds: Annotated[
+        float | None,
+        Field(gt=0, description="fail when nothing was finished for so long, an iteration or half a second of them"),
+    ] = None
+
+
+_OF_THE_ALGORITHM = 0
+"""Stands for iterations that were not given."""
 
 
 def _dtype_of(values: dict[str, Any]) -> Literal["float32", "float64"]:
-    """Return the default of `dtype`, which depends on the model."""
-    return "float32" if getattr(values.get("model"), "name", "") == "network" else "float64"
+    """Return the default of `dtype`, which depends on the model; algorithms with a server know float64 alone."""
+    network, serving = (
+        getattr(values.get("model"), "name", "") == "network",
+        isinstance(values.get("algorithm"), Serving),
+    )
+    return "float32" if network and not serving else "float64"
 
 
 class RunConfig(_Section):
@@ -85,7 +102,9 @@ class RunConfig(_Section):
     seed: Annotated[int, Field(ge=0, lt=2**63, description="of all randomness")] = 0
     clients: Annotated[int | None, Field(ge=1, description="b; absent: one client a rank")] = None
     chains: Annotated[int, Field(ge=1, description="replicas with their own start, noise and minibatch rows")] = 1
-    iterations: Annotated[int, Field(ge=1, description="local steps of every client")]
+    iterations: Annotated[
+        int, Field(ge=1, description="local steps of every client; with a server absent: its global iterations")
+    ] = _OF_THE_ALGORITHM
     warmup: Annotated[int, Field(ge=0, description="the first of the iterations, not stored")] = 0
     thin: Annotated[int, Field(ge=1, description="keep every n-th state after warmup")] = 1
     coins: Annotated[
@@ -102,7 +121,10 @@ class RunConfig(_Section):
     data: SourceChoice
     dtype: Annotated[
         Literal["float32", "float64"],
-        Field(description="of positions; absent: float32 for model network, else float64", default_factory=_dtype_of),
+        Field(
+            description="of positions; absent: float32 for model network without a server, else float64",
+            default_factory=_dtype_of,
+        ),
     ]
     topology: Annotated[
         str | tuple[str, ...] | None,
@@ -112,6 +134,9 @@ class RunConfig(_Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
+        self._check_server()
+        if self.iterations == _OF_THE_ALGORITHM:
+            raise ValueError("iterations: missing; allowed: an integer, at least 1")
         if self.warmup > self.iterations:
             raise ValueError(f"warmup: found {self.warmup}; allowed: at most iterations ({self.iterations})")
         if self.algorithm.batch_size is not None and not self.model.has_rows:
@@ -138,6 +163,20 @@ class RunConfig(_Section):
             raise ValueError(
                 f"topology: found {len(self.topologies)} files; allowed: one for schedule {algorithm.schedule}"
             )
+
+    def _check_server(self) -> None:
+        algorithm = self.algorithm
+        if not isinstance(algorithm, Serving):
+            return
+        for key, own in (("iterations", "global_iterations"), ("chains", "particles")):
+            value, expected = getattr(self, key), getattr(algorithm, own)
+            if key in self.model_fields_set and value != expected:
+                raise ValueError(f"{key}: found {value}; allowed: absent, or algorithm.{own} ({expected})")
+            vars(self)[key] = expected  # the model is frozen
+        if self.dtype != "float64":
+            raise ValueError(f"dtype: found {self.dtype!r}; allowed: float64 for {algorithm.name}")
+        if isinstance(self.initial, MapStart):
+            raise ValueError(f"initial.name: found 'map'; allowed: prior, zeros, file for {algorithm.name}")
 
     @property
     def topologies(self) -> tuple[str, ...]:
@@ -166,10 +205,19 @@ def parse_config(text: str, overrides: Sequence[str] = (), origin: str = "config
     Raises:
         ConfigError: as `read_config`.
     """
-    values = load_mapping(text, origin)
-    for override in overrides:
-        _apply(values, override)
-    return make_config(values, origin)
+    return make_config(override(load_mapping(text, origin), overrides), origin)
+
+
+def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the values of a config with dotted overrides.
+
+    Raises:
+        ConfigError: an override is not `key=value`, or its key leads nowhere.
+    """
+    changed = copy.deepcopy(dict(values))
+    for text in overrides:
+        _apply(changed, text)
+    return changed
 
 
 def make_config(values: Mapping[str, Any], origin: str = "config") -> RunConfig:

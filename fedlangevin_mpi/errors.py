@@ -47,3 +47,9 @@ class DivergedError(FedLangevinError):
 
 class StoreError(FedLangevinError):
     """A run's folder cannot be read or written."""
+
+
+class StoppedError(FedLangevinError):
+    """The run was stopped early with a complete checkpoint; `resume` goes on."""
+
+    exit_status = 75

@@ -102,12 +102,17 @@ class World:
         raised.agreed = True
         raise raised
 
-    def any(self, *flags: bool) -> list[bool]:
-        """Return, for each flag, whether it is true on any rank."""
-        here = np.array(flags, np.int32)
+    def any(self, flag: bool) -> bool:
+        """Return whether a flag is true on any rank."""
+        return bool(self.highest(flag)[0])
+
+    def highest(self, *numbers: int) -> list[int]:
+        """Return, for each number, the highest of all ranks."""
+        here = np.array(numbers, np.int64)
         if self.size > 1:
             self.comm.Allreduce(MPI.IN_PLACE, here, op=MPI.MAX)
-        return [bool(flag) for flag in here]
+        found: list[int] = here.tolist()
+        return found
 
     def sum(self, number: int) -> int:
         """Return the sum of a number over all ranks."""

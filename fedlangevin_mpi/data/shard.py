@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -30,6 +31,14 @@ class Shard:
     arrays: Mapping[str, Array]
     origin: str
     features: tuple[str, ...] | None = None
+
+    def checksum(self) -> int:
+        """Return 32 bits that change with the data: a resumed run asks whether they are still the same."""
+        checksum = 0
+        for name, array in sorted(self.arrays.items()):
+            checksum = zlib.crc32(f"{name}{array.shape}{array.dtype}".encode(), checksum)
+            checksum = zlib.crc32(np.ascontiguousarray(array).data.cast("B") if array.size else b"", checksum)
+        return checksum
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,20 @@ class Model(BaseModel):
         """
         raise NotImplementedError
 
+    def prior_only(self, facts: Facts, dtype: Any) -> Any:
+        """Return the data of one client without a likelihood, whose potential is the whole `U0`, as `pack` would.
+
+        With `pack` and weight 0, it gives the gradients of likelihood and prior apart.
+        """
+        if not self.has_rows:
+            raise NotImplementedError
+        empty = Shard(-1, {"x": np.empty((0, facts.features)), "y": np.empty(0)}, "prior")
+        return self.pack([empty], [1.0], facts, dtype)
+
+    def normal_prior(self, facts: Facts) -> tuple[Array, Array] | None:
+        """Return mean `(d,)` and precision `(d, d)` of a Gaussian prior, 0 where it is flat; None of another."""
+        return None
+
     def potential(self, theta: Array, data: Any) -> Array:
         """Return `U_i` at `theta (clients_here, chains, dim)`, as `(clients_here, chains)`."""
         raise NotImplementedError
@@ -119,6 +133,13 @@ class Model(BaseModel):
 
         Returns:
             `(draws, n, classes)` probabilities for a classifier; `(draws, n)` means for a regression.
+        """
+        return None
+
+    def predict_kde(self, positions: Array, x: Array, facts: Facts, bandwidth: float) -> Array | None:
+        """Return the predictive of `N(position, bandwidth^2 I)` around every position; None where it is not known.
+
+        It is what a kernel density estimate of the posterior predicts. Arguments and result as of `predict`.
         """
         return None
 

@@ -23,6 +23,7 @@ from fedlangevin_mpi.models.supervised import (
     gaussian_prior_potential,
     gaussian_prior_precision,
     gram_eigenvalues,
+    isotropic_normal,
     rows_of,
     stack_rows,
     supervised_arrays,
@@ -75,6 +76,10 @@ class LinearRegression(Model):
         x /= self.noise_scale
         y /= self.noise_scale
         return LinearData(x, y, offsets, gaussian_prior_precision(prior_weights, self.prior_scale, dtype))
+
+    def normal_prior(self, facts: Facts) -> tuple[Array, Array]:
+        """Return that of `N(0, prior_scale^2 I)`."""
+        return isotropic_normal(self.dimension(facts), self.prior_scale)
 
     def potential(self, theta: Array, data: LinearData) -> Array:
         """Return `U_i` up to a constant."""

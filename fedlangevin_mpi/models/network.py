@@ -30,6 +30,7 @@ from fedlangevin_mpi.models.supervised import (
     gaussian_prior_draws,
     gaussian_prior_potential,
     gaussian_prior_precision,
+    isotropic_normal,
     stack_rows,
     supervised_arrays,
 )
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
     from fedlangevin_mpi.networks.flat import FlatNetwork
     from fedlangevin_mpi.networks.likelihoods import Likelihood
+
+MOST_DENSE = 2000
+"""Parameters whose prior's precision is worth a matrix, as `pvi` and `gvi` take it."""
 
 _KEY = "model.module"
 _BUILT_IN = ("lenet5", "mlp", "resnet20")
@@ -159,13 +163,19 @@ class Network(Model):
         """
         network = self._network(facts, np.dtype(dtype).name)
         x, y, offsets = stack_rows(shards, dtype)
-        self._try(network, facts, x[:4])
+        if len(x):  # a server's prior has none
+            self._try(network, facts, x[:4])
         y = y if self.likelihood == "gaussian" else y.astype(np.int64)
         return NetworkData(x, y, offsets, gaussian_prior_precision(prior_weights, self._scale, dtype), network)
 
     def potential(self, theta: Array, data: NetworkData) -> Array:
         """Return `U_i` up to a constant."""
         return data.network.losses(theta, data) + gaussian_prior_potential(theta, data)
+
+    def normal_prior(self, facts: Facts) -> tuple[Array, Array] | None:
+        """Return that of `N(0, prior_scale^2 I)`; None where its matrix would be too large."""
+        dim = self.dimension(facts)
+        return isotropic_normal(dim, self._scale) if dim <= MOST_DENSE else None
 
     def prior_draws(self, generator: np.random.Generator, chains: int, dim: int) -> Array | None:
         """Return draws of `N(0, prior_scale^2 I)`."""

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import Any
 
 import numpy as np
 
-from fedlangevin_mpi.algorithms.gossiping import Gossiping
-from fedlangevin_mpi.comm.average import AverageChannel
-from fedlangevin_mpi.comm.gossip import GossipChannel
+from fedlangevin_mpi.algorithms.base import Algorithm
 from fedlangevin_mpi.comm.ledger import Ledger
 from fedlangevin_mpi.comm.world import World
-from fedlangevin_mpi.errors import DivergedError, StoreError
-from fedlangevin_mpi.runtime.blocks import Blocks
+from fedlangevin_mpi.errors import DivergedError, StoppedError, StoreError
+from fedlangevin_mpi.runtime.account import Account
+from fedlangevin_mpi.runtime.blocks import Blocks, row_filler
+from fedlangevin_mpi.runtime.channels import channel_of
+from fedlangevin_mpi.runtime.checkpoint import Checkpoints, Snapshot
 from fedlangevin_mpi.runtime.engine import Engine
+from fedlangevin_mpi.runtime.pace import Pace, Wishes, stopped
 from fedlangevin_mpi.runtime.prepare import Prepared
-from fedlangevin_mpi.runtime.streams import draw_without_replacement
+from fedlangevin_mpi.runtime.progress import Progress
 from fedlangevin_mpi.store.writer import DrawWriter
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-log = logging.getLogger(__name__)
-
-_REPORT_SECONDS = 10.0
+_STATE = "state_"
+"""Begins the names of the algorithm's arrays in a checkpoint."""
 
 
 class BlockLoop:
@@ -36,24 +36,29 @@ class BlockLoop:
         world: the ranks.
         prepared: shards, data and initial positions of this rank.
         engine: makes functions ready to be called.
+        started: `time.perf_counter()` when the run was started.
 
     Attributes:
         iteration: the next one.
     """
 
-    def __init__(self, world: World, prepared: Prepared, engine: Engine) -> None:
+    def __init__(self, world: World, prepared: Prepared, engine: Engine, started: float) -> None:
         config = prepared.config
         self._world, self._prepared, self._engine = world, prepared, engine
+        assert isinstance(config.algorithm, Algorithm)
         self._config, self._algorithm = config, config.algorithm
-        self.iteration = 0
+        self.iteration, self._until = 0, 1
         self._theta = prepared.theta
         self._state = self._algorithm.state(self._theta)
-        self.blocks = Blocks(prepared, self._row_filler())
+        self.blocks = Blocks(prepared, row_filler(engine, config))
+        self._block = -1
+        self._draws: Any = None
+        self._batch: Any = None
         edges = prepared.mixing.edges if prepared.mixing else None
-        self.ledger = Ledger(prepared.placement.total, config.chains, prepared.dim * self._theta.itemsize, edges)
-        self._gradients = 0
+        ledger = Ledger(prepared.placement.total, config.chains, prepared.dim * self._theta.itemsize, edges)
+        self.account = Account(ledger, started)
         self._store_error: StoreError | None = None
-        self.channel = _channel(world, prepared, engine.compiled)
+        self.channel = channel_of(world, prepared, engine.compiled)
 
     def __enter__(self) -> BlockLoop:
         return self
@@ -61,55 +66,91 @@ class BlockLoop:
     def __exit__(self, *exception: object) -> None:
         self.channel.free()
 
-    def where(self) -> str:
-        """Say which clients are here and how far they are."""
-        here = self._prepared.clients
-        return f"(clients {here.start} to {here.stop - 1}) in the block that begins at iteration {self.iteration}"
+    @property
+    def largest_draws(self) -> int:
+        """The most draws between two commits."""
+        return self.blocks.largest_draws
 
-    def run(self, writer: DrawWriter) -> dict[str, Any]:
-        """Run to the last iteration and return the run's statistics. Collective.
+    def where(self) -> str:
+        """Say which clients are here and how far they are, at the least."""
+        here = self._prepared.clients
+        return f"(clients {here.start} to {here.stop - 1}) in iterations {self.iteration} to {self._until - 1}"
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from a checkpoint, whose positions `prepared` already holds."""
+        self.iteration = snapshot.iteration
+        for name, array in self._state._asdict().items():
+            array[:] = snapshot.of_clients[_STATE + name]
+        self.account.restore(snapshot.counts)
+
+    def run(
+        self, writer: DrawWriter, pace: Pace, checkpoints: Checkpoints, terminal: int | None = None
+    ) -> dict[str, Any]:
+        """Run to the last iteration and return the statistics of the whole run. Collective.
+
+        Args:
+            writer: of draws.
+            pace: when to stop or to write a checkpoint.
+            checkpoints: where.
+            terminal: columns of the terminal that shows a bar on this rank; None: there is none.
 
         Raises:
+            StoppedError: it was asked to stop, and did, with a checkpoint.
             DivergedError: a position stopped being finite; the draws before it are stored.
             StoreError: a rank could not write.
         """
         self._make_ready(writer)
         self._world.wait()
-        started = reported = time.perf_counter()
-        while self.iteration < self._config.iterations:
-            self._advance(writer)
-            if time.perf_counter() - reported > _REPORT_SECONDS:
-                reported = time.perf_counter()
-                rate = self.iteration / (reported - started)
-                log.info("iteration %d of %d, %.0f a second", self.iteration, self._config.iterations, rate)
-        self._store(writer, 0, np.empty(0, np.int64), everything=True)
-        self._world.raise_together(self._store_error)
-        return self._statistics(time.perf_counter() - started)
+        self.account.sampling_begins(self._engine.compile_seconds)
+        wanted = Wishes(0, 0, 1)
+        with Progress(self._config.iterations, self.iteration, terminal) as progress:
+            while self.iteration < self._config.iterations:
+                if wanted.stop or wanted.checkpoint:
+                    self._save(writer, checkpoints)
+                    pace.saved()
+                if wanted.stop:
+                    raise self._stopped(wanted.stop)
+                wanted = self._advance(writer, pace, wanted.length)
+                progress.see(self.iteration, self.account.ledger, self._theta)
+        self.account.sampling_ends()
+        self._save(writer, checkpoints)
+        return self.account.statistics(self.iteration, self._world.sum(self.channel.bytes_sent))
 
     def _make_ready(self, writer: DrawWriter) -> None:
-        draws, batch = self.blocks.randomness(0)
+        draws, batch = self._randomness(self.iteration // self.blocks.length)
         arguments = self._arguments(writer, draws, batch, self.blocks.slots(np.empty(0, np.int64), 0))
         self._kernel = self._engine.ready(self._algorithm.kernel, *arguments, 0, 0)
-        if self._algorithm.begin is not None:
+        if self._algorithm.begin is not None and self.iteration == 0:
             arguments = (self._theta, self._state, draws, self._prepared.data, self.channel.handle)
             self._engine.ready(self._algorithm.begin, *arguments)(*arguments)
-            self.ledger.count_begin(self.channel.exchanges)
-            self._gradients += self._prepared.placement.total * self._config.chains
+            self.account.count_begin(self.channel.exchanges)
+
+    def _randomness(self, block: int) -> tuple[Any, Any]:
+        if block != self._block:
+            self._draws = self._batch = None  # before the next, so that the memory of one is enough
+            self._draws, self._batch = self.blocks.randomness(block)
+            self._block = block
+        return self._draws, self._batch
 
     def _arguments(self, writer: DrawWriter, draws: Any, batch: Any, slots: Array) -> tuple[Any, ...]:
         data, channel = self._prepared.data, self.channel.handle
         return self._theta, self._state, draws, data, batch, channel, writer.buffer, slots
 
-    def _advance(self, writer: DrawWriter) -> None:
-        """Run the rest of the block that the next iteration lies in."""
+    def _advance(self, writer: DrawWriter, pace: Pace, length: int) -> Wishes:
+        """Run so many iterations, or the rest of their block, and return what the ranks want next."""
         block, start = divmod(self.iteration, self.blocks.length)
-        stop = min(self.blocks.length, self._config.iterations - block * self.blocks.length)
-        draws, batch = self.blocks.randomness(block)
+        last = min(self.blocks.length, self._config.iterations - block * self.blocks.length)
+        stop = min(start + length, last)
+        self._until = block * self.blocks.length + stop
+        draws, batch = self._randomness(block)
         kept = self.blocks.kept(block, start, stop)
         arguments = self._arguments(writer, draws, batch, self.blocks.slots(kept, writer.filled))
         before = [array.copy() for array in (self._theta, *self._state)]
+        called = time.perf_counter()
         self._call(arguments, start, stop)
-        diverged, unstored = self._world.any(not self._finite(), self._store_error is not None)
+        pace.took(time.perf_counter() - called, stop - start)
+        flags = not self._finite(), self._store_error is not None
+        diverged, unstored, *wanted = self._world.highest(*flags, *pace.wishes())
         if unstored:
             self._world.raise_together(self._store_error)
         numbers = block * self.blocks.length + kept
@@ -118,9 +159,10 @@ class BlockLoop:
             good = numbers[kept < bad]
             self._store(writer, len(good), good, everything=True)
             self._world.raise_together(self._divergence(block * self.blocks.length + bad))
-        self._account(draws, start, stop)
+        self.account.count(self._algorithm, draws, start, stop)
         self._store(writer, len(kept), numbers)
         self.iteration += stop - start
+        return Wishes(*wanted)
 
     def _call(self, arguments: tuple[Any, ...], start: int, stop: int) -> None:
         with np.errstate(over="ignore", invalid="ignore"):  # a position that is not finite has its own message
@@ -130,12 +172,12 @@ class BlockLoop:
         return all(bool(np.isfinite(array).all()) for array in (self._theta, *self._state))
 
     def _replay(self, before: list[Array], arguments: tuple[Any, ...], start: int, stop: int) -> int:
-        """Run the block again one iteration at a time; return the place of the first that some rank finds bad."""
+        """Run again one iteration at a time; return the place of the first that some rank finds bad."""
         for array, old in zip((self._theta, *self._state), before, strict=True):
             array[:] = old
         for k in range(start, stop):
             self._call(arguments, k, k + 1)
-            if self._world.any(not self._finite())[0]:
+            if self._world.any(not self._finite()):
                 return k
         return stop - 1
 
@@ -145,9 +187,10 @@ class BlockLoop:
             return None
         client, chain = bad[0] if len(bad) else (0, 0)
         return DivergedError(
-            f"client {self._prepared.clients[client]}, chain {chain}: the position stopped being finite in iteration "
-            f"{iteration}; the draws before it are kept. A step_size that is too large for the curvature of the "
-            "potentials is the usual cause: try a tenth of it; a gradient of your own that is not finite is another"
+            f"client {self._prepared.clients[client]} (rank {self._world.rank}), chain {chain}: the position stopped "
+            f"being finite in iteration {iteration}; the draws before it are kept. A step_size that is too large for "
+            "the curvature of the potentials is the usual cause: try a tenth of it; a gradient of your own that is not "
+            "finite is another"
         )
 
     def _store(self, writer: DrawWriter, count: int, iterations: Array, everything: bool = False) -> None:
@@ -159,40 +202,19 @@ class BlockLoop:
         except StoreError as e:
             self._store_error = StoreError(f"rank {self._world.rank} {self.where()}: {e}")
 
-    def _account(self, draws: Any, start: int, stop: int) -> None:
-        self.ledger.count(self._algorithm.traffic(draws), start, stop)
-        evaluations = (stop - start) * self._algorithm.gradients_per_iteration
-        evaluations += self._algorithm.full_gradients(draws, start, stop)
-        self._gradients += evaluations * self._prepared.placement.total * self._config.chains
+    def _save(self, writer: DrawWriter, checkpoints: Checkpoints) -> None:
+        """Write a checkpoint, and before it the draws up to it."""
+        self._store(writer, 0, np.empty(0, np.int64), everything=True)
+        self._world.raise_together(self._store_error)
+        counts = self.account.counts(self._world.sum(self.channel.bytes_sent))
+        checkpoints.save(Snapshot(self.iteration, self._prepared.clients, self._arrays(), counts=counts))
 
-    def _statistics(self, seconds: float) -> dict[str, Any]:
-        ledger = self.ledger
-        return {
-            "iterations": self.iteration,
-            "iterations_per_second": self.iteration / seconds,
-            "gradient_evaluations": self._gradients,
-            "communication": {
-                "rounds": ledger.rounds,
-                "messages": ledger.messages,
-                "bytes": ledger.bytes,
-                "mpi_bytes": self._world.sum(self.channel.bytes_sent),
-            },
-        }
+    def _arrays(self) -> dict[str, Array]:
+        """Return what a checkpoint keeps, by name."""
+        state = {_STATE + name: array for name, array in self._state._asdict().items()}
+        return {"position": self._theta, "checksum": self._prepared.checksums, **state}
 
-    def _row_filler(self) -> Any:
-        """Return `draw_without_replacement`, compiled unless nothing is to be: in Python it takes a network's time."""
-        if self._algorithm.batch_size is None or self._config.engine == "interpreted":
-            return draw_without_replacement
-        sample = np.zeros((1, 1)), np.zeros(1, np.int64), np.zeros((1, 1), np.int64)
-        return self._engine.compile(draw_without_replacement, *sample)
-
-
-def _channel(world: World, prepared: Prepared, compiled: bool) -> AverageChannel | GossipChannel:
-    """Declare the exchange that the algorithm's `communicates` names. Collective."""
-    config, shape = prepared.config, (prepared.config.chains, prepared.dim)
-    dtype = prepared.theta.dtype
-    if not isinstance(config.algorithm, Gossiping):
-        return AverageChannel(world, *shape, dtype, compiled)
-    assert prepared.mixing is not None
-    matrices, exchange = prepared.mixing.matrices, config.algorithm.exchange
-    return GossipChannel(world, prepared.placement.of_rank, matrices, *shape, dtype, compiled, exchange)
+    def _stopped(self, stop: int) -> StoppedError:
+        error = stopped(stop, self.iteration, self._config)
+        error.agreed = True
+        return error

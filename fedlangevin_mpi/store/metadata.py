@@ -24,6 +24,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 RUN_FILE = "run.yaml"
 STATISTICS_FILE = "statistics.json"
+SUMMARY_FILE = "summary.json"
 
 
 class Topology(BaseModel):
@@ -48,6 +49,24 @@ class Topology(BaseModel):
     components: list[list[int]]
 
 
+class Launch(BaseModel):
+    """One start of a run; each has a segment of draws.
+
+    Attributes:
+        iteration: the first that it did.
+        ranks: how many processes.
+        hosts: of the ranks.
+        started: ISO time.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    iteration: int
+    ranks: int
+    hosts: list[str]
+    started: str
+
+
 class Resolved(BaseModel):
     """What the ranks agreed on before the first iteration.
 
@@ -64,7 +83,9 @@ class Resolved(BaseModel):
         versions: of the packages.
         standardization: None where features were left as they are.
         topologies: of the clients' graphs, where the algorithm gossips.
-        started: ISO time.
+        started: ISO time of the first launch.
+        model: hash of the code of a user's own model.
+        launches: the start of the run, and every resume; `ranks` and `hosts` are those of the last.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -82,6 +103,8 @@ class Resolved(BaseModel):
     standardization: Standardization | None = None
     topologies: list[Topology] = []
     started: str | None = None
+    model: str = ""
+    launches: list[Launch] = []
 
     def axes(self, parameter: str) -> list[Sequence[str] | Sequence[int]]:
         """Return the labels along every axis of a parameter: its coordinates where it has some, else 0, 1, 2, ...

@@ -51,6 +51,16 @@ class Segment(NamedTuple):
     draws: int
     sources: Mapping[int, Source]
 
+    def read(self, name: str) -> Array:
+        """Return a data set of the draws that count, of the first source's file.
+
+        Raises:
+            StoreError: the file has none of that name, or cannot be read.
+        """
+        with layout.reading(next(iter(self.sources.values())).path) as file:
+            values: Array = file[name][: self.draws]
+        return values
+
     def iterations(self) -> Array:
         """Return `(draws,)`: the 0-based iteration after which each draw was kept."""
         return iterations(next(iter(self.sources.values())).path, self.draws)
@@ -78,7 +88,7 @@ def headers(directory: Path) -> list[Header]:
 def segments(found: Sequence[Header], clients: Iterable[int]) -> list[Segment]:
     """Return the segments of a run, in order.
 
-    A resume that was stopped before every rank had its file, and so before the first draw, left no segment.
+    A start that was stopped before every rank had its file, and so before the first draw, left no segment.
 
     Args:
         found: the headers of the folder.
@@ -90,14 +100,15 @@ def segments(found: Sequence[Header], clients: Iterable[int]) -> list[Segment]:
     groups: dict[int, list[Header]] = {}
     for header in found:
         groups.setdefault(header.segment, []).append(header)
-    result = []
+    result: list[Segment] = []
     for number in range(max(groups) + 1):
         if number not in groups:
             raise StoreError(f"{layout.rank_file(found[0].path.parent, 0, number)}: is missing")
         group = groups[number]
         sources = {client: Source(h.path, row) for h in group for row, client in enumerate(h.clients)}
         missing = [client for client in clients if client not in sources]
-        if missing and (number == 0 or any(header.committed for header in group)):
+        last = number == max(groups) and not result
+        if missing and (last or any(header.committed for header in group)):
             raise StoreError(f"{_absent(group)}: is missing; it holds the draws of client {missing[0]}")
         if not missing:
             result.append(Segment(min(header.committed for header in group), sources))

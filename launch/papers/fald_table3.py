@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from runs import arguments, sample, with_overrides
 
-from fedlangevin_mpi.evaluate.summary import SUMMARY_FILE
+from fedlangevin_mpi.store.metadata import SUMMARY_FILE
 
 CONFIG = Path(__file__).with_name("fald-table3.yaml")
 PUBLISHED = {  # accuracy in %, 1e3 ECE, 1e2 Brier score, 1e2 negative log likelihood

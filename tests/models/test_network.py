@@ -9,6 +9,8 @@ from pydantic import ValidationError
 pytest.importorskip("torch")
 
 from fedlangevin_mpi.algorithms import algorithms
+from fedlangevin_mpi.algorithms.base import Algorithm
+from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.config import make_config
 from fedlangevin_mpi.data.shard import Shard
 from fedlangevin_mpi.errors import ConfigError
@@ -96,9 +98,26 @@ def test_a_linear_network_gives_the_draws_of_the_linear_model(kind, algorithm, u
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-4 * np.abs(want).max())
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, kind in algorithms().items() if kind.communicates in ("average", "gossip", "never")]
-)
+@pytest.mark.parametrize("name", [name for name, kind in algorithms().items() if issubclass(kind, Serving)])
+def test_every_algorithm_with_a_server_runs_a_network(name, tmp_path):
+    values = {
+        "clients": 1 if name in ("svgd", "gvi") else 3,
+        "engine": "interpreted",
+        "initial": {"name": "module"},
+        "algorithm": {"name": name, "step_size": 1e-3, "particles": 3, "global_iterations": 4},
+        "model": {"name": "network", "module": "mlp", "options": {"hidden": [4]}},
+        "data": {"name": "wine", "standardize": "pooled"},
+        "output": {"directory": str(tmp_path / "run")},
+    }
+    opened = open_run(run(make_config(values)))
+    particles = opened.position(-1)[:]
+    assert particles.shape == (4, 3, 13 * 4 + 4 + 4 * 3 + 3)
+    assert particles.dtype == np.float64
+    assert (particles[0] != particles[-1]).mean() > 0.99
+    assert summary_of(opened)["metrics"]["accuracy"] > 0
+
+
+@pytest.mark.parametrize("name", [name for name, kind in algorithms().items() if issubclass(kind, Algorithm)])
 def test_every_sampler_runs_a_network(name, tmp_path):
     kind = algorithms()[name]
     values = {

@@ -114,9 +114,9 @@ def test_vr_fald_sends_positions_and_full_gradients_only(mpi_tmp_path, recorded,
     prepared = []
     make = loop.BlockLoop.__init__
 
-    def remember(self, world, what, engine):
+    def remember(self, world, what, *others):
         prepared.append((what.data, what.theta.copy()))
-        make(self, world, what, engine)
+        make(self, world, what, *others)
 
     monkeypatch.setattr(loop.BlockLoop, "__init__", remember)
     wanted = config(mpi_tmp_path, {"name": "vr_fald", "reference_probability": 0.2})

@@ -1,0 +1,148 @@
+"""A run that was stopped goes on from its last checkpoint, on as many ranks as there are now."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from fedlangevin_mpi.algorithms.serving import Serving
+from fedlangevin_mpi.comm.world import World
+from fedlangevin_mpi.config import RunConfig, dump_config, make_config, override
+from fedlangevin_mpi.errors import ConfigError
+from fedlangevin_mpi.runtime import folder
+from fedlangevin_mpi.runtime.checkpoint import Checkpoints
+from fedlangevin_mpi.runtime.placement import placement_of
+from fedlangevin_mpi.runtime.prepare import Prepared
+from fedlangevin_mpi.runtime.run import sample
+from fedlangevin_mpi.runtime.signals import StopRequest
+from fedlangevin_mpi.store.layout import rank_files
+from fedlangevin_mpi.store.metadata import Resolved, read_run_file, read_statistics
+from fedlangevin_mpi.store.segments import headers
+
+log = logging.getLogger(__name__)
+
+_FREE = (
+    "iterations",
+    "algorithm.global_iterations",
+    "output.checkpoint_seconds",
+    "output.max_seconds",
+    "output.watchdog_seconds",
+)
+"""Keys that a resume may change."""
+_NO_CHECKPOINT = ": there is no checkpoint, so draws are made again"
+
+
+def resume(
+    directory: Path,
+    overrides: Sequence[str] = (),
+    *,
+    comm: MPI.Intracomm | None = None,
+    terminal: int | None = None,
+) -> None:
+    """Go on with a run, on all ranks of `comm` together, until its last iteration.
+
+    Draws are bitwise those of a run that was never stopped; with averages on another number of ranks, up to rounding.
+
+    Args:
+        directory: the run's folder.
+        overrides: `key=value`; `iterations` may grow, and when checkpoints are written and the run stops may change.
+        comm: the ranks, COMM_WORLD by default; duplicated, not used.
+        terminal: columns of the terminal on which rank 0 shows a bar; None: progress is logged, line by line.
+
+    Raises:
+        ConfigError: another key was changed, or something that the run was begun with is not what it was.
+        StoppedError: it was asked to stop, and did, with a checkpoint.
+        FedLangevinError: the same on every rank; any other exception ends the job of several ranks.
+    """
+    started = time.perf_counter()
+    with World(comm) as world, StopRequest() as request, folder.Lock() as lock:
+        world.agree(world.check_launcher)
+        world.from_root(lambda: lock.take(directory))
+        config, before = world.from_root(lambda: read_for_resume(directory, overrides))
+        if world.from_root(lambda: is_done(directory, config)):
+            log.info("%s is complete: nothing to do; iterations=N with a larger N would go on", directory)
+            return
+        world.from_root(lambda: folder.sweep(directory))
+        clients = world.agree(lambda: placement_of(config, world.size)).of_rank[world.rank]
+        found = Checkpoints(world, directory / folder.CHECKPOINTS).load(clients, _draws_are_there(directory, config))
+        iteration = found.iteration if found else 0
+        log.info("going on at iteration %d of %d%s", iteration, config.iterations, "" if found else _NO_CHECKPOINT)
+        segment = world.from_root(lambda: _next_segment(directory))
+
+        def describe(prepared: Prepared, launch: Mapping[str, Any]) -> None:
+            folder.check_same(before, prepared)
+            for change in folder.changed_versions(before):
+                log.warning("%s: draws may not be those of an uninterrupted run to the bit", change)
+            folder.reopen(directory, prepared, before, launch, iteration)
+
+        sample(world, config, request, started, describe, found, segment, terminal)
+
+
+def read_for_resume(directory: Path, overrides: Sequence[str] = ()) -> tuple[RunConfig, Resolved]:
+    """Return the config of a run that is to go on, and what its ranks agreed on when it was begun.
+
+    Raises:
+        ConfigError: a key was changed that must not be.
+        StoreError: the folder holds no run, or `run.yaml` cannot be read.
+    """
+    values, resolved = read_run_file(directory)
+    origin = str(directory / "run.yaml")
+    # The folder may have been moved, and ranks no longer say how many clients there are.
+    values["output"]["directory"] = str(directory)
+    values["clients"] = resolved.clients
+    before = make_config(values, origin)
+    changed = override(values, overrides)
+    if isinstance(before.algorithm, Serving):  # an iteration of a server is a global one: either key may grow
+        wanted = max(changed["iterations"], changed["algorithm"]["global_iterations"])
+        changed["iterations"] = changed["algorithm"]["global_iterations"] = wanted
+    config = make_config(changed, origin)
+    for key, then, now in _changes(dump_config(before), dump_config(config)):
+        if key not in _FREE:
+            raise ConfigError(
+                f"{key}: found {now!r}, but the run was begun with {then!r}; allowed in a resume: {', '.join(_FREE)}"
+            )
+    if rank_files(directory) and (sampler := headers(directory)[0].algorithm) != config.algorithm.name:
+        raise ConfigError(f"{directory} holds draws by {sampler}; allowed in a resume: those of `fedlangevin run`")
+    if config.iterations < before.iterations:
+        raise ConfigError(
+            f"iterations: found {config.iterations}; allowed: at least {before.iterations}, as the run was begun with"
+        )
+    return config, resolved
+
+
+def is_done(directory: Path, config: RunConfig) -> bool:
+    """Return whether a run has come to its end."""
+    statistics = read_statistics(directory)
+    return statistics is not None and statistics.iterations >= config.iterations
+
+
+def _changes(before: Any, after: Any, path: str = "") -> list[tuple[str, Any, Any]]:
+    """Return the keys whose values differ, with both."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        keys = dict.fromkeys([*before, *after])
+        return [c for key in keys for c in _changes(before.get(key), after.get(key), f"{path}.{key}".lstrip("."))]
+    return [] if before == after else [(path, before, after)]
+
+
+def _draws_are_there(directory: Path, config: RunConfig) -> Callable[[int], str]:
+    """Return what asks whether a checkpoint's draws are on disk: after a crash of the machine, some may not be."""
+
+    def problem(iteration: int) -> str:
+        from fedlangevin_mpi.store.reader import open_run
+
+        wanted = max(0, iteration - config.warmup) // config.thin
+        there = int(np.searchsorted(open_run(directory).iterations, iteration))
+        lacking = f"{wanted} draws were made before its iteration {iteration}, {there} are on disk"
+        return "" if there >= wanted else lacking
+
+    return problem
+
+
+def _next_segment(directory: Path) -> int:
+    return max((segment + 1 for segment, _ in rank_files(directory)), default=0)

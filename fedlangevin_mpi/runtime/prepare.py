@@ -85,7 +85,7 @@ def prepare(world: World, config: RunConfig, found: Snapshot | None = None) -> P
     standardization = _standardization(world, config, raw)
     shards = world.agree(lambda: [config.data.prepared(shard, standardization) for shard in raw])
     facts, features = _agreed_facts(world, config, shards)
-    dim = config.model.dimension(facts)
+    dim = world.agree(lambda: config.model.dimension(facts))
     if serving:
         example, *data = world.agree(lambda: _targets(config, shards, facts))
         theta = np.zeros((1, config.chains, dim))  # a checkpoint holds what became of the first

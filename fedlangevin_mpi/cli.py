@@ -72,21 +72,44 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--output", metavar="DIR", help="the run's folder, instead of the config's output.directory")
     run.add_argument("--force", action="store_true", help="replace a run that the folder holds")
     run.add_argument("--ranks", type=_positive, metavar="N", help="start mpirun with N ranks")
+    run.add_argument("--quiet", action="store_true", help="say nothing but warnings and errors")
 
     resume = _command(commands, "resume", _resume, "go on with a run that was stopped, from its last checkpoint")
     resume.add_argument("directory", type=Path, metavar="DIR", help="the run's folder")
     resume.add_argument("overrides", nargs="*", metavar="key=value", help="iterations=N may grow")
     resume.add_argument("--ranks", type=_positive, metavar="N", help="start mpirun with N ranks")
+    resume.add_argument("--quiet", action="store_true", help="say nothing but warnings and errors")
 
     summary = _command(commands, "summary", _summary, "a table of the posterior, of communication and of predictions")
     summary.add_argument("directory", type=Path, metavar="DIR")
     summary.add_argument("--json", action="store_true", help="as JSON")
     summary.add_argument("--client", type=int, metavar="I", help="of one client instead of the average over clients")
+    summary.add_argument("--reference", type=Path, metavar="DIR", help="the distance to this run, too")
+    summary.add_argument("--stein", action="store_true", help="the kernel Stein discrepancy, too: reads all shards")
+
+    reference = _command(commands, "reference", _reference, "draw a config's posterior by NUTS, in one process")
+    reference.add_argument("config", help="a YAML file")
+    reference.add_argument("overrides", nargs="*", metavar="key=value", help="as clients=4")
+    reference.add_argument("--output", type=Path, metavar="DIR", required=True, help="the folder of the draws")
+    reference.add_argument("--force", action="store_true", help="replace a run that the folder holds")
+    reference.add_argument("--quiet", action="store_true", help="say nothing but warnings and errors")
+    for name, default in (("draws", 1000), ("tune", 1000), ("chains", 4)):
+        text = f"{'of a chain, ' if name != 'chains' else ''}{default} by default"
+        reference.add_argument(f"--{name}", type=_positive, metavar="N", default=default, help=text)
 
     export = _command(commands, "export", _export, "write draws as ArviZ-schema NetCDF")
     export.add_argument("directory", type=Path, metavar="DIR")
     export.add_argument("file", type=Path, metavar="FILE.nc")
     export.add_argument("--client", type=int, metavar="I", help="of one client instead of the average over clients")
+
+    watch = _command(commands, "watch", _watch, "follow a run that is still going, until it ends")
+    watch.add_argument("directory", type=Path, metavar="DIR")
+    watch.add_argument("--once", action="store_true", help="show it as it is, and return")
+    watch.add_argument("--seconds", type=_positive, default=2, metavar="S", help="between two looks")
+
+    report = _command(commands, "report", _report, "a page on a run, or one that compares several")
+    report.add_argument("directories", type=Path, nargs="+", metavar="DIR")
+    report.add_argument("--output", type=Path, metavar="FILE.html", help="instead of DIR/report.html")
 
     exact = _command(commands, "exact", _exact, "posterior, stationary law and bias of a sampler on a gaussian config")
     exact.add_argument("config", help="a YAML file")
@@ -130,7 +153,7 @@ def _run(arguments: argparse.Namespace) -> None:
         from fedlangevin_mpi.runtime.run import run
 
         config, source = world.from_root(lambda: read_config(arguments.config, overrides))
-        _print_end(arguments, run(config, source=source, force=arguments.force))
+        _print_end(arguments, run(config, source=source, force=arguments.force, terminal=_terminal(arguments)))
 
 
 @contextlib.contextmanager
@@ -140,7 +163,7 @@ def _on_this_rank(arguments: argparse.Namespace) -> Iterator[World]:
     with StopRequest():  # already here: to import what follows takes a while
         from fedlangevin_mpi.comm.world import World
 
-        with World() as world, _log_to_stderr(world.rank == 0):
+        with World() as world, _log_to_stderr(world.rank == 0, arguments.quiet):
             arguments.is_root = lambda: world.rank == 0
             yield world
 
@@ -149,8 +172,14 @@ def _print_end(arguments: argparse.Namespace, directory: Path) -> None:
     from fedlangevin_mpi.evaluate.summary_table import print_summary
     from fedlangevin_mpi.store.metadata import SUMMARY_FILE
 
-    if arguments.is_root():
+    if getattr(arguments, "is_root", lambda: True)() and not arguments.quiet:
         print_summary(json.loads((directory / SUMMARY_FILE).read_text()), directory)
+
+
+def _terminal(arguments: argparse.Namespace) -> int | None:
+    from fedlangevin_mpi.runtime.progress import terminal_width
+
+    return None if arguments.quiet else terminal_width()
 
 
 def _resume(arguments: argparse.Namespace) -> None:
@@ -159,18 +188,18 @@ def _resume(arguments: argparse.Namespace) -> None:
     with _on_this_rank(arguments):
         from fedlangevin_mpi.runtime.resume import resume
 
-        resume(arguments.directory, arguments.overrides)
+        resume(arguments.directory, arguments.overrides, terminal=_terminal(arguments))
         _print_end(arguments, arguments.directory)
 
 
 def _launch_resume(arguments: argparse.Namespace) -> NoReturn:
     from fedlangevin_mpi.runtime.launcher import become_mpirun
-    from fedlangevin_mpi.runtime.placement import place
+    from fedlangevin_mpi.runtime.placement import placement_of
     from fedlangevin_mpi.runtime.resume import read_for_resume
 
     config, _ = read_for_resume(arguments.directory, arguments.overrides)
-    placement = place(config.clients, arguments.ranks)
-    program = ["resume", "--", str(arguments.directory), *arguments.overrides]
+    placement = placement_of(config, arguments.ranks)
+    program = ["resume", *_quiet(arguments), "--", str(arguments.directory), *arguments.overrides]
     become_mpirun(arguments.ranks, program, placement, arguments.directory)
 
 
@@ -178,22 +207,30 @@ def _launch(arguments: argparse.Namespace, overrides: list[str]) -> NoReturn:
     # What can be found wrong without MPI is said here, without mpirun's own words around it.
     from fedlangevin_mpi.config import read_config
     from fedlangevin_mpi.runtime.launcher import become_mpirun
-    from fedlangevin_mpi.runtime.placement import place
+    from fedlangevin_mpi.runtime.placement import placement_of
 
     config, _ = read_config(arguments.config, overrides)
-    placement = place(config.clients, arguments.ranks)
-    flags = ["--force"] if arguments.force else []
+    placement = placement_of(config, arguments.ranks)
+    flags = [*(["--force"] if arguments.force else []), *_quiet(arguments)]
     program = ["run", *flags, "--", arguments.config, *overrides]
     become_mpirun(arguments.ranks, program, placement, Path(config.output.directory))
 
 
+def _quiet(arguments: argparse.Namespace) -> list[str]:
+    return ["--quiet"] if arguments.quiet else []
+
+
 @contextlib.contextmanager
-def _log_to_stderr(is_root: bool) -> Iterator[None]:
+def _log_to_stderr(is_root: bool, quiet: bool) -> Iterator[None]:
+    from fedlangevin_mpi.runtime.progress import CLEAR_LINE, terminal_width
+
     logger = logging.getLogger("fedlangevin_mpi")
     logger.setLevel(logging.DEBUG)
     handler = logging.StreamHandler() if is_root else logging.NullHandler()
-    handler.setLevel(logging.INFO)
-    handler.setFormatter(logging.Formatter("fedlangevin: %(message)s"))
+    handler.setLevel(logging.WARNING if quiet else logging.INFO)
+    # On a terminal a line of the log takes the place of the bar, which is drawn again.
+    before = CLEAR_LINE if terminal_width() is not None else ""
+    handler.setFormatter(logging.Formatter(f"{before}fedlangevin: %(message)s"))
     logger.addHandler(handler)
     try:
         yield
@@ -206,11 +243,29 @@ def _summary(arguments: argparse.Namespace) -> None:
     from fedlangevin_mpi.evaluate.summary_table import print_summary
     from fedlangevin_mpi.store.reader import open_run
 
-    summary = summary_of(open_run(arguments.directory), arguments.client)
+    run = open_run(arguments.directory)
+    summary = summary_of(run, arguments.client)
+    if arguments.reference is not None or arguments.stein:
+        from fedlangevin_mpi.evaluate.comparison import compare, stein_discrepancy
+
+        if arguments.stein:
+            summary["metrics"]["stein_discrepancy"] = stein_discrepancy(run, arguments.client)
+        if arguments.reference is not None:
+            summary["reference"] = compare(run, open_run(arguments.reference), arguments.client)
     if arguments.json:
         print(json.dumps(summary, indent=2))
     else:
         print_summary(summary, arguments.directory)
+
+
+def _reference(arguments: argparse.Namespace) -> None:
+    from fedlangevin_mpi.config import read_config
+    from fedlangevin_mpi.runtime.reference import Length, reference
+
+    with _log_to_stderr(True, arguments.quiet):
+        config, source = read_config(arguments.config, arguments.overrides)
+        length = Length(arguments.draws, arguments.tune, arguments.chains)
+        _print_end(arguments, reference(config, arguments.output, source, length, arguments.force))
 
 
 def _export(arguments: argparse.Namespace) -> None:
@@ -220,10 +275,23 @@ def _export(arguments: argparse.Namespace) -> None:
     export(open_run(arguments.directory), arguments.file, client=arguments.client)
 
 
+def _watch(arguments: argparse.Namespace) -> None:
+    from fedlangevin_mpi.report.watch import watch
+
+    with contextlib.suppress(KeyboardInterrupt):  # how one stops to watch
+        watch(arguments.directory, arguments.seconds, arguments.once)
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    from fedlangevin_mpi.report.html import write_report
+
+    print(f"wrote {write_report(arguments.directories, arguments.output)}")
+
+
 def _exact(arguments: argparse.Namespace) -> None:
     from fedlangevin_mpi.config import read_config
     from fedlangevin_mpi.evaluate.exact_report import exact_report, print_exact_report
-    from fedlangevin_mpi.runtime.mixing import mixing_of
+    from fedlangevin_mpi.topology.scheduled import mixing_of
 
     config, _ = read_config(arguments.config, arguments.overrides)
     matrices = mixing_of(config, config.clients).matrices if config.topologies and config.clients else []

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedlangevin_mpi.algorithms import algorithms
 from fedlangevin_mpi.algorithms.gossiping import Gossiping
+from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.data import sources
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.models import models
@@ -24,7 +25,7 @@ def _one_of(choices: Mapping[str, type[BaseModel]]) -> Any:
 
 
 if TYPE_CHECKING:
-    from fedlangevin_mpi.algorithms.base import Algorithm as AlgorithmChoice
+    from fedlangevin_mpi.algorithms.base import Method as AlgorithmChoice
     from fedlangevin_mpi.data.shard import DataSource as SourceChoice
     from fedlangevin_mpi.models.base import Model as ModelChoice
 else:
@@ -55,8 +56,14 @@ class MapStart(_Section):
     name: Literal["map"] = "map"
 
 
+class ModuleStart(_Section):
+    """Start every chain at a network's parameters as its module makes them, each chain from other random numbers."""
+
+    name: Literal["module"] = "module"
+
+
 class FileStart(_Section):
-    """Start from a file: `position (chains, dim)` in an `.npz`."""
+    """Start from a file: `position (chains, dim)` in an `.npz`, or `(clients, chains, dim)` to tell them apart."""
 
     name: Literal["file"] = "file"
     path: str
@@ -76,26 +83,49 @@ class Output(_Section):
     ] = None
 
 
+_OF_THE_ALGORITHM = 0
+"""Stands for iterations that were not given."""
+
+
+def _dtype_of(values: dict[str, Any]) -> Literal["float32", "float64"]:
+    """Return the default of `dtype`, which depends on the model; algorithms with a server know float64 alone."""
+    network, serving = (
+        getattr(values.get("model"), "name", "") == "network",
+        isinstance(values.get("algorithm"), Serving),
+    )
+    return "float32" if network and not serving else "float64"
+
+
 class RunConfig(_Section):
     """Everything that decides a run's results, and where they go."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63, description="of all randomness")] = 0
     clients: Annotated[int | None, Field(ge=1, description="b; absent: one client a rank")] = None
     chains: Annotated[int, Field(ge=1, description="replicas with their own start, noise and minibatch rows")] = 1
-    iterations: Annotated[int, Field(ge=1, description="local steps of every client")]
+    iterations: Annotated[
+        int, Field(ge=1, description="local steps of every client; with a server absent: its global iterations")
+    ] = _OF_THE_ALGORITHM
     warmup: Annotated[int, Field(ge=0, description="the first of the iterations, not stored")] = 0
     thin: Annotated[int, Field(ge=1, description="keep every n-th state after warmup")] = 1
-    dtype: Annotated[Literal["float32", "float64"], Field(description="of positions")] = "float64"
     coins: Annotated[
         Literal["shared", "per_chain"],
         Field(description="shared: all chains communicate together, rounds are rare; per_chain: independent chains"),
     ] = "shared"
     engine: Literal["auto", "compiled", "interpreted"] = "auto"
     device: Literal["cpu", "cuda"] = "cpu"
-    initial: Annotated[PriorStart | ZeroStart | MapStart | FileStart, Field(discriminator="name")] = PriorStart()
+    initial: Annotated[PriorStart | ZeroStart | MapStart | ModuleStart | FileStart, Field(discriminator="name")] = (
+        PriorStart()
+    )
     algorithm: AlgorithmChoice
     model: ModelChoice
     data: SourceChoice
+    dtype: Annotated[
+        Literal["float32", "float64"],
+        Field(
+            description="of positions; absent: float32 for model network without a server, else float64",
+            default_factory=_dtype_of,
+        ),
+    ]
     topology: Annotated[
         str | tuple[str, ...] | None,
         Field(description="of algorithms that gossip: the file of the clients' graph, or several that take turns"),
@@ -104,6 +134,9 @@ class RunConfig(_Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
+        self._check_server()
+        if self.iterations == _OF_THE_ALGORITHM:
+            raise ValueError("iterations: missing; allowed: an integer, at least 1")
         if self.warmup > self.iterations:
             raise ValueError(f"warmup: found {self.warmup}; allowed: at most iterations ({self.iterations})")
         if self.algorithm.batch_size is not None and not self.model.has_rows:
@@ -130,6 +163,20 @@ class RunConfig(_Section):
             raise ValueError(
                 f"topology: found {len(self.topologies)} files; allowed: one for schedule {algorithm.schedule}"
             )
+
+    def _check_server(self) -> None:
+        algorithm = self.algorithm
+        if not isinstance(algorithm, Serving):
+            return
+        for key, own in (("iterations", "global_iterations"), ("chains", "particles")):
+            value, expected = getattr(self, key), getattr(algorithm, own)
+            if key in self.model_fields_set and value != expected:
+                raise ValueError(f"{key}: found {value}; allowed: absent, or algorithm.{own} ({expected})")
+            vars(self)[key] = expected  # the model is frozen
+        if self.dtype != "float64":
+            raise ValueError(f"dtype: found {self.dtype!r}; allowed: float64 for {algorithm.name}")
+        if isinstance(self.initial, MapStart):
+            raise ValueError(f"initial.name: found 'map'; allowed: prior, zeros, file for {algorithm.name}")
 
     @property
     def topologies(self) -> tuple[str, ...]:

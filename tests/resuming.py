@@ -1,4 +1,4 @@
-"""Runs of every algorithm that the config can name, and what must be equal of two of them."""
+"""Runs of every algorithm that runs in blocks, and what must be equal of two of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from fedlangevin_mpi.algorithms import algorithms
+from fedlangevin_mpi.algorithms.base import Algorithm
 from fedlangevin_mpi.algorithms.gossiping import Gossiping
 from fedlangevin_mpi.config import RunConfig, make_config
 from fedlangevin_mpi.store.reader import Run
 
+ALGORITHMS = {name: kind for name, kind in algorithms().items() if issubclass(kind, Algorithm)}
 CLIENTS = 5
 RING = str(Path(__file__).parents[1] / "topologies" / "ring.yaml")
 MODELS: dict[str, dict[str, Any]] = {
@@ -26,7 +28,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def config(folder: Path, name: str, engine: str, iterations: int, **more: Any) -> RunConfig:
     """Return a config of an algorithm by its name, whose every chance is in use."""
-    kind = algorithms()[name]
+    kind = ALGORITHMS[name]
     algorithm: dict[str, Any] = {"name": name, "step_size": 0.02}
     if engine == "interpreted":
         algorithm["batch_size"] = 4

@@ -36,6 +36,12 @@ def test_the_readmes_decentralised_section_is_valid():
     assert (ROOT / parse_config(rest + gossip).topologies[0]).exists()
 
 
+def test_the_readmes_network_section_is_valid():
+    (network,) = (block for block in blocks("README.md", "yaml") if "name: network" in block)
+    rest = "iterations: 1\nalgorithm: {name: fald, step_size: 1e-3}\ndata: {name: digits}\n"
+    assert parse_config(rest + network).initial.name == "module"
+
+
 def test_the_readmes_model_runs(tmp_path, monkeypatch):
     import fedlangevin_mpi
     from fedlangevin_mpi.config import make_config

@@ -38,7 +38,8 @@ def make_model(what):
     def gradient(theta, x, y):
         global calls
         calls += 1
-        fated = os.environ.get("OMPI_COMM_WORLD_RANK") == "1" and calls > 500 and not os.path.exists("healed")
+        rank_1 = "1" in map(os.environ.get, ("OMPI_COMM_WORLD_RANK", "PMI_RANK"))
+        fated = rank_1 and calls > 500 and not os.path.exists("healed")
         outcome = FATES[what]() if fated else None
         return theta * len(x) + (0.0 if outcome is None else outcome)
 
@@ -122,7 +123,8 @@ def test_a_killed_rank_ends_the_run_and_what_was_committed_is_readable(start, tm
         ("nan", r"client 2 \(rank 1\), chain 0: the position stopped being finite in iteration "),
         (
             "kill",
-            r"rank 1 \(clients 2 to 3\) was killed; draws that were committed are kept; go on with: fedlangevin r",
+            r"(rank 1 \(clients 2 to 3\) was killed|a rank was killed, or mpirun failed \(status 9\)); "
+            "draws that were committed are kept; go on with: fedlangevin r",
         ),
     ],
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from fedlangevin_mpi.algorithms.base import Algorithm
+from fedlangevin_mpi.algorithms.base import Method
 from fedlangevin_mpi.registry import discover
 
 
 @cache
-def algorithms() -> dict[str, type[Algorithm]]:
+def algorithms() -> dict[str, type[Method]]:
     """Return every algorithm by the name that a config gives it."""
-    return discover(Algorithm, __name__)
+    return discover(Method, __name__)

@@ -64,12 +64,33 @@ class Traffic(NamedTuple):
     mixing: Array | None = None
 
 
-Communicates = Literal["average", "gossip", "never"]
-"""What an algorithm's `exchange` is: a mean over all clients, weighted sums over neighbours, or nothing."""
+Communicates = Literal["average", "gossip", "server", "never"]
+"""Who clients talk to: all take a mean, each its neighbours' weighted sum, a server that holds the state, or nobody."""
 
 
-class Algorithm(BaseModel):
-    """A sampler. A subclass in a file of its own is one choice of `algorithm.name`.
+class Method(BaseModel):
+    """What can be the `algorithm` of a config: an `Algorithm` that runs in blocks, or a `Serving` with a server."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    summary: ClassVar[str]
+    """One line for `fedlangevin list algorithms`."""
+
+    communicates: ClassVar[Communicates] = "average"
+
+    name: str
+    step_size: StepSize
+    batch_size: Annotated[
+        int | None, Field(ge=1, description="rows of a minibatch, n_i = min(batch_size, N_i); absent: full gradients")
+    ] = None
+
+    def notes(self) -> list[str]:
+        """Return what a user should be told about these hyperparameters before the run."""
+        return []
+
+
+class Algorithm(Method):
+    """A sampler that runs in blocks. A subclass in a file of its own is one choice of `algorithm.name`.
 
     A subclass gives its hyperparameters as fields, `kernel` (and `begin`, where the state needs a gradient or an
     exchange before iteration 0), `state` and `draws`. The kernel is called as
@@ -83,24 +104,12 @@ class Algorithm(BaseModel):
     - it runs the iterations `start <= k < stop` of the block.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    summary: ClassVar[str]
-    """One line for `fedlangevin list algorithms`."""
-
     kernel: ClassVar[Callable[..., None]]
     begin: ClassVar[Callable[..., None] | None] = None
     """Called once before iteration 0 as `begin(theta, state, draws, data, channel)`."""
 
-    communicates: ClassVar[Communicates] = "average"
     gradients_per_iteration: ClassVar[int] = 1
     """Evaluations of a client's (minibatch) gradient in an iteration."""
-
-    name: str
-    step_size: StepSize
-    batch_size: Annotated[
-        int | None, Field(ge=1, description="rows of a minibatch, n_i = min(batch_size, N_i); absent: full gradients")
-    ] = None
 
     def state(self, theta: Array) -> NamedTuple:
         """Return the algorithm's arrays besides `theta`, at iteration 0: the clients here are the first axis of each.
@@ -120,10 +129,6 @@ class Algorithm(BaseModel):
     def full_gradients(self, draws: Any, start: int, stop: int) -> int:
         """Return how many full gradients a client evaluates in `start <= k < stop`, besides the iterations' own."""
         return 0
-
-    def notes(self) -> list[str]:
-        """Return what a user should be told about these hyperparameters before the run."""
-        return []
 
 
 class NoState(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ class Ledger:
 
     An exchange of an averaging algorithm is one message from every client that takes part, of `dim` numbers a chain;
     what comes back is not counted. An exchange of gossip is such a message on every directed edge of the clients'
-    graph. A round is an iteration with at least one exchange.
+    graph. Of a server algorithm, an upload is a message. A round is an iteration with at least one exchange.
 
     Attributes:
         clients: all clients, b.
@@ -47,6 +48,13 @@ class Ledger:
         self.exchanges += int(exchanges.sum())
         self.messages += int((messages * exchanges).sum())
         self.bytes += int((messages * vectors).sum()) * self.vector_bytes
+
+    def count_uploads(self, rows: Sequence[int]) -> None:
+        """Add a round in which agents sent so many vectors each to a server."""
+        self.rounds += 1
+        self.exchanges += len(rows)
+        self.messages += len(rows)
+        self.bytes += sum(rows) * self.vector_bytes
 
     def count_begin(self, exchanges: int) -> None:
         """Add the exchanges that an algorithm makes before iteration 0: a vector a chain from every client in each."""

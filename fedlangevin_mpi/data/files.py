@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
-from fedlangevin_mpi.data.readers import ARCHIVES, TABLES
+from fedlangevin_mpi.data.readers import ARCHIVES, TABLES, checked
 from fedlangevin_mpi.data.shard import Array, Shard, TestSet
 from fedlangevin_mpi.data.tabular import FeatureSource
 from fedlangevin_mpi.errors import ConfigError, ShardError
@@ -97,7 +97,7 @@ class Files(FeatureSource):
         try:
             if names is None and not arrays:
                 raise ValueError("it holds no arrays at its top level")
-            arrays = {name: _checked(name, array) for name, array in arrays.items()}
+            arrays = {name: checked(name, array) for name, array in arrays.items()}
             _check_held_out(arrays)
         except ValueError as error:
             raise ShardError(client, str(path), str(error)) from None
@@ -109,24 +109,6 @@ def _load(path: Path, names: Collection[str] | None) -> tuple[dict[str, Array], 
         return ARCHIVES[path.suffix](path, names), None
     table = TABLES[path.suffix](path)
     return {"x": table.x, "y": table.y}, table.features
-
-
-def _checked(name: str, array: Array) -> Array:
-    """Return an array of finite numbers, truth values as integers.
-
-    Raises:
-        ValueError: it is something else, or empty.
-    """
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"array {name!r} has dtype {array.dtype}; allowed: real numbers")
-    if array.size == 0:
-        raise ValueError(f"array {name!r} is empty: shape {array.shape}")
-    wrong = ~np.isfinite(array)
-    if wrong.any():
-        place = tuple(int(index) for index in np.unravel_index(np.argmax(wrong), array.shape))
-        where = {1: "row {}", 2: "row {}, column {}"}.get(array.ndim, f"index {place}").format(*place)
-        raise ValueError(f"array {name!r} holds {array[place]} at {where} (counted from 0); allowed: finite numbers")
-    return array.astype(np.uint8) if array.dtype.kind == "b" else array
 
 
 def _check_held_out(arrays: dict[str, Array]) -> None:

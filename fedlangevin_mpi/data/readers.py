@@ -24,12 +24,12 @@ class Table(NamedTuple):
     Attributes:
         x: `(n, p)`.
         y: `(n,)`, of the column named `y`, or else the last one.
-        features: `(p,)` names of the other columns, in their order.
+        features: `(p,)` names of the other columns, in their order; None where the file has none.
     """
 
     x: Array
     y: Array
-    features: tuple[str, ...]
+    features: tuple[str, ...] | None
 
 
 def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, Array]:
@@ -111,6 +111,40 @@ def read_parquet(path: Path) -> Table:
         if not pd.api.types.is_numeric_dtype(dtype):
             raise ValueError(f"column {str(name)!r} has dtype {dtype}; allowed: numbers")
     return _table(frame.to_numpy(dtype=np.float64, na_value=np.nan), [str(name) for name in frame.columns])
+
+
+def read_svm(path: Path, features: int | None = None) -> Table:
+    """Read a sparse table in the format of LIBSVM, `label index:value ...`, indices from 1, maybe compressed.
+
+    Args:
+        path: of the file; `.gz` and `.bz2` are unpacked.
+        features: how many columns `x` has; absent: the largest index. A column that is 0 in the last rows may need it.
+
+    Raises:
+        ValueError: a line is not of this format, or an index is above `features`.
+    """
+    from sklearn.datasets import load_svmlight_file
+
+    x, y = load_svmlight_file(str(path), n_features=features, zero_based=False)
+    return Table(x.toarray(), y, None)
+
+
+def checked(name: str, array: Array) -> Array:
+    """Return an array of finite numbers, truth values as integers.
+
+    Raises:
+        ValueError: it is something else, or empty.
+    """
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"array {name!r} has dtype {array.dtype}; allowed: real numbers")
+    if array.size == 0:
+        raise ValueError(f"array {name!r} is empty: shape {array.shape}")
+    wrong = ~np.isfinite(array)
+    if wrong.any():
+        place = tuple(int(index) for index in np.unravel_index(np.argmax(wrong), array.shape))
+        where = {1: "row {}", 2: "row {}, column {}"}.get(array.ndim, f"index {place}").format(*place)
+        raise ValueError(f"array {name!r} holds {array[place]} at {where} (counted from 0); allowed: finite numbers")
+    return array.astype(np.uint8) if array.dtype.kind == "b" else array
 
 
 def _table(values: Array, columns: Sequence[str]) -> Table:

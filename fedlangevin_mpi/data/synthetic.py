@@ -54,12 +54,43 @@ class SyntheticGaussian(DataSource):
         return {"mean": mean, "covariance": (covariance + covariance.T) / 2}
 
 
-class SyntheticRows(FeatureSource):
-    """Rows of a generalised linear model whose true coefficients all clients share. A subclass gives the law of `y`."""
+class GeneratedRows(FeatureSource):
+    """Rows of one law that all clients share. A subclass gives `names` and `draw`."""
 
     rows: int = Field(default=100, ge=1, description="training rows of each client, at least 1")
-    features: int = Field(default=2, ge=1, description="columns of x, at least 1 (the intercept apart)")
     test_rows: int = Field(default=0, ge=0, description="rows of the test set, from the same law; 0: no test set")
+
+    def names(self) -> list[str]:
+        """Return the names of the columns of `x`."""
+        raise NotImplementedError
+
+    def draw(self, rows: int, seed: int, own: np.random.Generator) -> tuple[Array, Array]:
+        """Return `x (rows, p)` and `y (rows,)`.
+
+        Args:
+            rows: how many.
+            seed: of the run, for what all clients share.
+            own: the client's generator.
+        """
+        raise NotImplementedError
+
+    def shards(self, clients: Sequence[int], total: int, seed: int) -> list[Shard]:
+        """Return `x (rows, p)` and `y (rows,)` of each client."""
+        columns = tuple(self.names())
+        drawn = [(c, *self.draw(self.rows, seed, generator(seed, Purpose.DATA, c, _CLIENT))) for c in clients]
+        return [Shard(client, {"x": x, "y": y}, self.name, columns) for client, x, y in drawn]
+
+    def test_set(self, total: int, seed: int) -> TestSet | None:
+        """Return `test_rows` further rows."""
+        if not self.test_rows:
+            return None
+        return TestSet(*self.draw(self.test_rows, seed, generator(seed, Purpose.DATA, 0, _TEST)))
+
+
+class SyntheticRows(GeneratedRows):
+    """Rows of a generalised linear model whose true coefficients all clients share. A subclass gives the law of `y`."""
+
+    features: int = Field(default=2, ge=1, description="columns of x, at least 1 (the intercept apart)")
     x_scale: float = Field(default=1.0, gt=0, description="standard deviation of the features, N(0, x_scale^2 I), > 0")
     coefficient_scale: float = Field(
         default=1.0, ge=0, description="standard deviation of the true coefficients, N(0, coefficient_scale^2 I), >= 0"
@@ -69,22 +100,16 @@ class SyntheticRows(FeatureSource):
         """Return the true coefficients `(features,)`, of `x` as generated."""
         return self.coefficient_scale * generator(seed, Purpose.DATA, 0, _TRUTH).standard_normal(self.features)
 
-    def shards(self, clients: Sequence[int], total: int, seed: int) -> list[Shard]:
-        """Return `x (rows, features)` and `y (rows,)` of each client."""
-        columns = tuple(f"x{column}" for column in range(self.features))
-        drawn = [(client, *self._draw(self.rows, client, _CLIENT, seed)) for client in clients]
-        return [Shard(client, {"x": x, "y": y}, self.name, columns) for client, x, y in drawn]
-
-    def test_set(self, total: int, seed: int) -> TestSet | None:
-        """Return `test_rows` further rows."""
-        return TestSet(*self._draw(self.test_rows, 0, _TEST, seed)) if self.test_rows else None
-
     def respond(self, predictor: Array, own: np.random.Generator) -> Array:
         """Draw `y (n,)` given the linear predictor `(n,)`."""
         raise NotImplementedError
 
-    def _draw(self, rows: int, client: int, part: int, seed: int) -> tuple[Array, Array]:
-        own = generator(seed, Purpose.DATA, client, part)
+    def names(self) -> list[str]:
+        """Return x0, x1, ..."""
+        return [f"x{column}" for column in range(self.features)]
+
+    def draw(self, rows: int, seed: int, own: np.random.Generator) -> tuple[Array, Array]:
+        """Return normal features and what `respond` makes of them."""
         x = self.x_scale * own.standard_normal((rows, self.features))
         return x, self.respond(x @ self.coefficients(seed), own)
 

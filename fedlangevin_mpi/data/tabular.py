@@ -12,6 +12,7 @@ from pydantic import Discriminator, Field, Tag
 
 from fedlangevin_mpi.data import standardize
 from fedlangevin_mpi.data.partition import Iid, Partition
+from fedlangevin_mpi.data.readers import Table
 from fedlangevin_mpi.data.shard import Array, DataSource, Shard, TestSet
 from fedlangevin_mpi.data.standardize import Moments, Standardization
 from fedlangevin_mpi.errors import ShardError
@@ -68,7 +69,7 @@ class TableSource(FeatureSource):
     """One table that every rank makes in memory and of which it keeps its clients' rows.
 
     Test rows are split off first, and only what remains is dealt to the clients. A subclass gives `table` and
-    `columns`.
+    `columns`, or `read` where both come from one file.
     """
 
     test_fraction: float = Field(
@@ -88,18 +89,21 @@ class TableSource(FeatureSource):
         """Return the names of the columns of the table's `x`."""
         raise NotImplementedError
 
+    def read(self) -> Table:
+        """Return all of it."""
+        return Table(*self.table(), tuple(self.columns()))
+
     def shards(self, clients: Sequence[int], total: int, seed: int) -> list[Shard]:
         """Return copies of the clients' rows, in the table's order."""
-        x, y = self.table()
+        x, y, columns = self.read()
         _, training = self._split(len(y), seed)
         owners = self.partition.assign(y[training], total, generator(seed, Purpose.PARTITION))
         owned = ((client, training[owners == client]) for client in clients)
-        columns = tuple(self.columns())
         return [Shard(client, {"x": x[rows], "y": y[rows]}, self.name, columns) for client, rows in owned]
 
     def test_set(self, total: int, seed: int) -> TestSet | None:
         """Return the held-out rows, in the table's order; they do not depend on the number of clients."""
-        x, y = self.table()
+        x, y, _ = self.read()
         rows, _ = self._split(len(y), seed)
         return TestSet(x[rows], y[rows]) if len(rows) else None
 

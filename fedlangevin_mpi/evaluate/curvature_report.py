@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from fedlangevin_mpi.algorithms.de_sghmc import DeSghmc
 from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.errors import ConfigError
-from fedlangevin_mpi.models.base import agree
+from fedlangevin_mpi.evaluate.target import all_clients
 from fedlangevin_mpi.topology import Topology, mixing_matrix, step_size_bound
 
 
@@ -20,14 +18,7 @@ def data_of_all(config: RunConfig) -> Any:
         ConfigError: `clients` is absent.
         ShardError: a shard is unreadable or does not fit the model.
     """
-    if config.clients is None:
-        raise ConfigError("clients: missing; allowed: their number, since no ranks tell it here")
-    clients = range(config.clients)
-    raw = config.data.shards(clients, config.clients, config.seed)
-    standardization = config.data.standardization(config.data.moments(raw))
-    shards = [config.data.prepared(shard, standardization) for shard in raw]
-    facts = agree({s.client: config.model.facts(s) for s in shards}, {s.client: s.origin for s in shards})
-    return config.model.pack(shards, [1 / config.clients] * config.clients, facts, np.float64)
+    return all_clients(config).data
 
 
 def step_size_line(config: RunConfig, topology: Topology) -> str:

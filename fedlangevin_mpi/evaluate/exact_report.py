@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedlangevin_mpi.algorithms.averaging import Averaging
-from fedlangevin_mpi.algorithms.base import Algorithm
+from fedlangevin_mpi.algorithms.base import Method
 from fedlangevin_mpi.algorithms.de_sghmc import DeSghmc
 from fedlangevin_mpi.algorithms.de_sgld import DeSgld
 from fedlangevin_mpi.algorithms.dgd import Dgd
@@ -89,7 +89,7 @@ def quadratic_potentials(config: RunConfig) -> tuple[Array, Array]:
     return potentials
 
 
-def stationary_law(algorithm: Algorithm, mixing: Sequence[Array] = ()) -> Callable[[Array, Array], Law]:
+def stationary_law(algorithm: Method, mixing: Sequence[Array] = ()) -> Callable[[Array, Array], Law]:
     """Return the function that gives an algorithm's exact law for means `(b, d)` and precisions `(b, d, d)`.
 
     Args:

@@ -15,10 +15,12 @@ from fedlangevin_mpi.models.base import Facts
 if TYPE_CHECKING:
     from fedlangevin_mpi.store.reader import Run
 
+Array = np.ndarray[Any, np.dtype[Any]]
+
 log = logging.getLogger(__name__)
 
 
-def summary_of(run: Run, client: int | None = None) -> dict[str, Any]:
+def summary_of(run: Run, client: int | None = None, most: int | None = None) -> dict[str, Any]:
     """Return a run's summary with predictive metrics, where it has held-out rows; see `summarise`.
 
     Held-out rows that cannot be read any more cost only the metrics: the log says so.
@@ -27,12 +29,16 @@ def summary_of(run: Run, client: int | None = None) -> dict[str, Any]:
         ConfigError: no such client.
         StoreError: a draw file cannot be read.
     """
+    return summarise(run, client, readable_predictive(run), most)
+
+
+def readable_predictive(run: Run) -> Predictive | None:
+    """Return `predictive_of` a run; None, and a warning in the log, where its held-out rows cannot be read any more."""
     try:
-        predictive = predictive_of(run)
+        return predictive_of(run)
     except FedLangevinError as e:
         log.warning("no predictive metrics: %s", e)
-        predictive = None
-    return summarise(run, client, predictive)
+        return None
 
 
 def predictive_of(run: Run) -> Predictive | None:
@@ -48,14 +54,31 @@ def predictive_of(run: Run) -> Predictive | None:
         return None
     x = config.data.design_matrix(test.x, run.resolved.standardization)
     facts = Facts(**run.resolved.facts)
-    sample = config.model.predict(np.zeros((1, run.dim)), x[:1], facts)
-    noise_scale: float | None = getattr(config.model, "noise_scale", None)
-    if sample is None or (sample.ndim == 2 and noise_scale is None):
+    start = np.zeros((1, run.dim))
+    sample = config.model.predict(start, x[:1], facts)
+    regression = sample is not None and sample.ndim == 2
+    if sample is None or (regression and config.model.predictive_noise(start) is None):
         return None  # predictive means without a noise scale have no likelihood
 
-    def predict(positions: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def predict(positions: Array, rows: Array) -> Array:
         predicted = config.model.predict(positions, rows, facts)
         assert predicted is not None
         return predicted
 
-    return Predictive(predict, x, test.y, noise_scale)
+    def noise_scale(positions: Array) -> Array:
+        found = config.model.predictive_noise(positions)
+        assert found is not None
+        return found
+
+    most = config.model.predictive_positions(run.dim, len(x))
+    found = Predictive(predict, x, test.y, noise_scale if regression else None, most)
+    bandwidth: float | None = getattr(config.algorithm, "kde_bandwidth", None) if run.particles else None
+    if bandwidth is None or config.model.predict_kde(start, x[:1], facts, bandwidth) is None:
+        return found
+
+    def smoothed(positions: Array, rows: Array) -> Array:
+        predicted = config.model.predict_kde(positions, rows, facts, bandwidth)
+        assert predicted is not None
+        return predicted
+
+    return found._replace(smoothed=smoothed)

@@ -134,23 +134,23 @@ def total_variation(p: Array, q: Array) -> float:
     return float(np.abs(p - q).sum() / (2 * len(p)))
 
 
-def regression_metrics(means: Array, y: Array, noise_scale: float) -> dict[str, float]:
+def regression_metrics(means: Array, y: Array, noise_scale: float | Array) -> dict[str, float]:
     """Return `rmse` of the mean over the draws and `nll` of their mixture of Gaussians.
 
     Args:
         means: `(draws, n)` predictive mean of every draw.
         y: `(n,)` targets.
-        noise_scale: standard deviation of a target given its mean.
+        noise_scale: standard deviation of a target given its mean, one or `(draws, 1)`.
 
     Raises:
         ValueError: the shapes do not fit, there is nothing to average, or the noise scale is not positive.
     """
-    means, y = np.asarray(means, dtype=float), np.asarray(y, dtype=float)
-    if not noise_scale > 0:
-        raise ValueError(f"noise_scale is {noise_scale:g}; allowed: above 0")
+    means, y, noise_scale = (np.asarray(given, dtype=float) for given in (means, y, noise_scale))
+    if not (noise_scale > 0).all():
+        raise ValueError(f"noise_scale is {noise_scale.min():g}; allowed: above 0")
     if means.ndim != 2 or y.shape != means.shape[1:] or means.size == 0:
         raise ValueError(f"means have shape {means.shape} and targets {y.shape}; allowed: (draws, n) and (n,)")
-    log_densities = -(((y - means) / noise_scale) ** 2) / 2 - math.log(noise_scale * math.sqrt(2 * math.pi))
+    log_densities = -(((y - means) / noise_scale) ** 2) / 2 - np.log(noise_scale * math.sqrt(2 * math.pi))
     log_mixture = logsumexp(log_densities, axis=0) - math.log(len(means))
     return {
         "rmse": float(np.sqrt(((means.mean(axis=0) - y) ** 2).mean())),

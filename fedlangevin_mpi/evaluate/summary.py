@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,7 +28,6 @@ CONSENSUS_DRAWS = 100
 """Of how many draws the consensus distance is computed, which reads the positions of all clients."""
 
 _SERIES_BYTES = 64 << 20
-_PREDICTIVE_POSITIONS = 10_000
 _PREDICTIVE_NUMBERS = 1 << 25
 
 
@@ -39,26 +38,38 @@ class Predictive(NamedTuple):
         predict: maps positions `(draws, dim)` and `x` to probabilities `(draws, n, classes)` or means `(draws, n)`.
         x: `(n, p)` features, as the clients' were prepared.
         y: `(n,)` labels or targets.
-        noise_scale: of a regression, the standard deviation of a target given its mean; None: `predict` classifies.
+        noise_scale: of a regression, maps positions to the standard deviation of a target given its mean,
+            `(draws, 1)`; None: `predict` classifies.
+        most: positions to predict from at most, evenly spaced ones.
+        smoothed: as `predict`, of a kernel density estimate around the positions; None: there is none.
     """
 
     predict: Callable[[Array, Array], Array]
     x: Array
     y: Array
-    noise_scale: float | None = None
+    noise_scale: Callable[[Array], Array] | None = None
+    most: int = 10_000
+    smoothed: Callable[[Array, Array], Array] | None = None
 
 
-def summarise(run: Run, client: int | None = None, predictive: Predictive | None = None) -> dict[str, Any]:
+def summarise(
+    run: Run, client: int | None = None, predictive: Predictive | None = None, most: int | None = None
+) -> dict[str, Any]:
     """Return what `summary.json` holds: plain numbers, lists and None, in the order of the file.
 
     Parameters are read and worked on some columns at a time, 64 MiB of them or one, so memory does not grow with the
     dimension. Of more than `DIAGNOSED` parameters, evenly spaced ones get `mcse_mean`, `ess_bulk`, `ess_tail` and
-    `r_hat`; the others None. Metrics are of the predictive averaged over at most 10,000 positions, evenly spaced.
+    `r_hat`; the others None. Metrics are of the predictive averaged over at most `predictive.most`
+    positions, evenly spaced.
+
+    Of particles the last draw alone counts, the other draws are its history: moments and predictions are theirs, the
+    diagnostics None, and there is a key `particles`, how many.
 
     Args:
         run: to summarise.
         client: None: the average over clients.
         predictive: None: there are no metrics.
+        most: how many parameters, evenly spaced, get any number; None: all.
 
     Returns:
         The keys of the Contract; None where a number is not known (yet) or not finite. Of a run that gossips, also
@@ -68,7 +79,8 @@ def summarise(run: Run, client: int | None = None, predictive: Predictive | None
         ConfigError: no such client.
         StoreError: a file cannot be read.
     """
-    draws = run.view(client)
+    draws = posterior_draws(run, client)
+    particles = {"particles": run.chains} if run.particles else {}
     return {
         "algorithm": run.algorithm,
         "clients": run.clients,
@@ -78,9 +90,42 @@ def summarise(run: Run, client: int | None = None, predictive: Predictive | None
         "draws": run.draws,
         **_statistics(run.statistics),
         **_consensus(run),
-        "parameters": _parameters(draws, run.resolved.labels(), run.coins == "shared"),
+        **particles,
+        "parameters": _parameters(draws, run.resolved.labels(), run.coins == "shared", most),
         "metrics": _metrics(draws, predictive) if predictive is not None and run.draws else {},
     }
+
+
+def posterior_draws(run: Run, client: int | None = None) -> Draws | Array:
+    """Return the draws that approximate the posterior, `(draw, chain, dim)`: all, or of particles the last one.
+
+    Raises:
+        ConfigError: no such client.
+    """
+    draws = run.view(client)
+    last: Array = draws[-1:]
+    return last if run.particles else draws
+
+
+def spaced_positions(draws: Draws | Array, most: int) -> Array:
+    """Return at most `most` positions, `(n, dim)`, evenly spaced over draws and, where those are too many, chains."""
+    step = max(1, math.ceil(draws.shape[0] * draws.shape[1] / most))
+    positions: Array = draws[::step].reshape(-1, draws.shape[2])
+    return positions[:: max(1, math.ceil(len(positions) / most))]
+
+
+def columns(draws: Draws | Array, which: range | None = None) -> Iterator[tuple[range, Array]]:
+    """Yield some parameters at a time and their series `(chain, draw, parameters)`, float64, 64 MiB of them or one.
+
+    Args:
+        draws: `(draw, chain, dim)`.
+        which: parameters, growing; None: all.
+    """
+    count, chains, dim = draws.shape
+    width = max(1, _SERIES_BYTES // max(1, 8 * count * chains))
+    which = range(dim) if which is None else which
+    for part in (which[k : k + width] for k in range(0, len(which), width)):
+        yield part, np.moveaxis(draws[:, :, part.start : part.stop : part.step], 1, 0).astype(np.float64)
 
 
 def _consensus(run: Run) -> dict[str, dict[str, list[Any]]]:
@@ -111,17 +156,20 @@ def _statistics(statistics: Statistics | None) -> dict[str, Any]:
     return unknown
 
 
-def _parameters(draws: Draws, names: list[str], coins_shared: bool) -> dict[str, list[Any]]:
-    count, chains, dim = draws.shape
-    width = max(1, _SERIES_BYTES // max(1, 8 * count * chains))
-    diagnosed = np.unique(np.linspace(0, dim - 1, min(dim, DIAGNOSED)).round().astype(int))
-    columns: dict[str, list[Array]] = {}
-    for first in range(0, dim, width):
-        series = np.moveaxis(draws[:, :, first : first + width], 1, 0).astype(np.float64)
-        here = diagnosed[(diagnosed >= first) & (diagnosed < first + width)] - first
+def _parameters(draws: Draws | Array, names: list[str], coins_shared: bool, most: int | None) -> dict[str, list[Any]]:
+    dim = draws.shape[2]
+    diagnosed = _evenly(dim, min(DIAGNOSED, most or DIAGNOSED))
+    found: dict[str, Array] = {}
+    for part, series in columns(draws, _evenly(dim, most or dim)):
+        here = np.array([k for k, column in enumerate(part) if column in diagnosed], np.intp)
         for name, values in (_moments(series) | _diagnostics(series, here, coins_shared)).items():
-            columns.setdefault(name, []).append(values)
-    return {"name": names} | {name: _plain(np.concatenate(parts)) for name, parts in columns.items()}
+            found.setdefault(name, np.full(dim, np.nan))[part.start : part.stop : part.step] = values
+    return {"name": names} | {name: _plain(values) for name, values in found.items()}
+
+
+def _evenly(dim: int, most: int) -> range:
+    """Return at most `most` evenly spaced columns of `dim`."""
+    return range(0, dim, math.ceil(dim / most))
 
 
 def _moments(series: Array) -> dict[str, Array]:
@@ -149,16 +197,22 @@ def _diagnostics(series: Array, columns: Array, coins_shared: bool) -> dict[str,
     return result
 
 
-def _metrics(draws: Draws, predictive: Predictive) -> dict[str, float | None]:
+def predictive_positions(draws: Draws | Array, predictive: Predictive) -> Array:
+    """Return the positions `(n, dim)` over which predictions are averaged: as many as time and memory are for."""
     numbers = draws.shape[2] if predictive.noise_scale is None else max(draws.shape[2], len(predictive.y))
-    most = max(1, min(_PREDICTIVE_POSITIONS, _PREDICTIVE_NUMBERS // numbers))
-    step = math.ceil(draws.shape[0] * draws.shape[1] / most)
-    positions = draws[::step].reshape(-1, draws.shape[2])
+    return spaced_positions(draws, max(1, min(predictive.most, _PREDICTIVE_NUMBERS // numbers)))
+
+
+def _metrics(draws: Draws | Array, predictive: Predictive) -> dict[str, float | None]:
+    positions = predictive_positions(draws, predictive)
     if predictive.noise_scale is None:
         found = metrics(posterior_predictive(predictive.predict, positions, predictive.x), predictive.y)
+        if predictive.smoothed is not None:
+            smooth = metrics(posterior_predictive(predictive.smoothed, positions, predictive.x), predictive.y)
+            found |= {f"kde_{name}": value for name, value in smooth.items()}
     else:
         means = predictive.predict(positions, predictive.x)
-        found = regression_metrics(means, predictive.y, predictive.noise_scale)
+        found = regression_metrics(means, predictive.y, predictive.noise_scale(positions))
     return dict(zip(found, _plain(np.array(list(found.values()))), strict=True))
 
 

@@ -56,12 +56,13 @@ def print_summary(
     if total > DIAGNOSED:
         console.print(f"mcse, ess and r_hat of {DIAGNOSED:,} parameters, evenly spaced")
     console.print()
-    for name, value in (*_costs(summary), *_consensus(summary), *_metrics(summary), ("files", _files(directory))):
+    lines = *_costs(summary), *_consensus(summary), *_metrics(summary), *_reference(summary)
+    for name, value in (*lines, ("files", _files(directory))):
         console.print(f"{name:13} {value}", markup=False, soft_wrap=True)
 
 
 def _title(summary: Mapping[str, Any]) -> str:
-    sizes = ("client", "rank", "chain", "draw")
+    sizes = ("client", "rank", "particle" if "particles" in summary else "chain", "draw")
     counts = [(summary[f"{size}s"], size) for size in sizes]
     return ", ".join([summary["algorithm"], *(f"{n:,} {size}{'' if n == 1 else 's'}" for n, size in counts)])
 
@@ -100,6 +101,20 @@ def _consensus(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _metrics(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in summary["metrics"].items():
         yield name, _number(value, ".4f")
+
+
+def _reference(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if "reference" not in summary:
+        return
+    found = {
+        name: value if name == "directory" else _number(value, ".3g") for name, value in summary["reference"].items()
+    }
+    yield "reference", found["directory"]
+    yield "w2", f"{found['w2']} (halves of the reference: {found['w2_floor']}), sliced {found['sliced_w2']}"
+    ratios = f"sd {found['min_sd_ratio']} to {found['max_sd_ratio']} times the reference's"
+    yield "moments", f"means within {found['max_mean_difference']} sd, {ratios}"
+    if "agreement" in found:
+        yield "predictive", f"agreement {found['agreement']}, total variation {found['total_variation']}"
 
 
 def _files(directory: Path) -> str:

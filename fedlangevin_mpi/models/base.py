@@ -86,6 +86,20 @@ class Model(BaseModel):
         """
         raise NotImplementedError
 
+    def prior_only(self, facts: Facts, dtype: Any) -> Any:
+        """Return the data of one client without a likelihood, whose potential is the whole `U0`, as `pack` would.
+
+        With `pack` and weight 0, it gives the gradients of likelihood and prior apart.
+        """
+        if not self.has_rows:
+            raise NotImplementedError
+        empty = Shard(-1, {"x": np.empty((0, facts.features)), "y": np.empty(0)}, "prior")
+        return self.pack([empty], [1.0], facts, dtype)
+
+    def normal_prior(self, facts: Facts) -> tuple[Array, Array] | None:
+        """Return mean `(d,)` and precision `(d, d)` of a Gaussian prior, 0 where it is flat; None of another."""
+        return None
+
     def potential(self, theta: Array, data: Any) -> Array:
         """Return `U_i` at `theta (clients_here, chains, dim)`, as `(clients_here, chains)`."""
         raise NotImplementedError
@@ -105,6 +119,10 @@ class Model(BaseModel):
         """Return `(chains, dim)` draws of the prior, or None where it is flat."""
         raise NotImplementedError
 
+    def own_draws(self, generator: np.random.Generator, chains: int, facts: Facts) -> Array | None:
+        """Return `(chains, dim)` starts of the model's own, or None where it has none."""
+        return None
+
     def predict(self, positions: Array, x: Array, facts: Facts) -> Array | None:
         """Return the predictive of every position, or None where the model predicts nothing.
 
@@ -117,6 +135,24 @@ class Model(BaseModel):
             `(draws, n, classes)` probabilities for a classifier; `(draws, n)` means for a regression.
         """
         return None
+
+    def predict_kde(self, positions: Array, x: Array, facts: Facts, bandwidth: float) -> Array | None:
+        """Return the predictive of `N(position, bandwidth^2 I)` around every position; None where it is not known.
+
+        It is what a kernel density estimate of the posterior predicts. Arguments and result as of `predict`.
+        """
+        return None
+
+    def predictive_noise(self, positions: Array) -> Array | None:
+        """Return the standard deviation of a target given its mean at `positions (draws, dim)`, `(draws, 1)`.
+
+        None for a classifier, and for a model that does not say.
+        """
+        return None
+
+    def predictive_positions(self, dim: int, rows: int) -> int:
+        """Return the most positions whose predictions of `rows` rows are averaged for a run's metrics."""
+        return 10_000
 
     def coordinates(self, facts: Facts, features: Sequence[str] | None) -> dict[str, list[str] | None]:
         """Return labels along an axis of every parameter: the features' names, where one has an axis of features."""

@@ -66,6 +66,15 @@ class Gaussian(Model):
         symmetric = (precision + precision.swapaxes(1, 2)) / 2
         return GaussianData(np.ascontiguousarray(mean, dtype), np.ascontiguousarray(symmetric, dtype))
 
+    def prior_only(self, facts: Facts, dtype: Any) -> GaussianData:
+        """Return a potential of zero: there is no prior."""
+        d = facts.features
+        return GaussianData(np.zeros((1, d), dtype), np.zeros((1, d, d), dtype))
+
+    def normal_prior(self, facts: Facts) -> tuple[Array, Array]:
+        """Return a flat prior."""
+        return np.zeros(facts.features), np.zeros((facts.features, facts.features))
+
     def potential(self, theta: Array, data: GaussianData) -> Array:
         """Return the quadratic form."""
         off = theta - data.mean[:, None]

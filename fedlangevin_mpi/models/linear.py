@@ -23,6 +23,7 @@ from fedlangevin_mpi.models.supervised import (
     gaussian_prior_potential,
     gaussian_prior_precision,
     gram_eigenvalues,
+    isotropic_normal,
     rows_of,
     stack_rows,
     supervised_arrays,
@@ -76,6 +77,10 @@ class LinearRegression(Model):
         y /= self.noise_scale
         return LinearData(x, y, offsets, gaussian_prior_precision(prior_weights, self.prior_scale, dtype))
 
+    def normal_prior(self, facts: Facts) -> tuple[Array, Array]:
+        """Return that of `N(0, prior_scale^2 I)`."""
+        return isotropic_normal(self.dimension(facts), self.prior_scale)
+
     def potential(self, theta: Array, data: LinearData) -> Array:
         """Return `U_i` up to a constant."""
         losses = negative_log_likelihood(theta, data, lambda z, y: (z - y) ** 2 / 2)
@@ -104,6 +109,10 @@ class LinearRegression(Model):
     def predict(self, positions: Array, x: Array, facts: Facts) -> Array:
         """Return the means `x'theta`, `(draws, n)`."""
         return positions @ x.T
+
+    def predictive_noise(self, positions: Array) -> Array:
+        """Return `noise_scale`, whatever the position."""
+        return np.full((len(positions), 1), self.noise_scale)
 
 
 def _residual(z: Any, y: Any) -> Any:

@@ -27,12 +27,14 @@ from fedlangevin_mpi.models.glm import (
     gaussian_prior,
     negative_log_likelihood,
 )
+from fedlangevin_mpi.models.sigmoid import sigmoid
 from fedlangevin_mpi.models.supervised import (
     check_labels,
     gaussian_prior_draws,
     gaussian_prior_potential,
     gaussian_prior_precision,
     gram_eigenvalues,
+    isotropic_normal,
     stack_rows,
     supervised_arrays,
 )
@@ -137,6 +139,10 @@ class LogisticRegression(Model):
             *rows, np.asarray(prior_weights, dtype), scalar(prior.shape), scalar(prior.rate)
         )
 
+    def normal_prior(self, facts: Facts) -> tuple[Array, Array] | None:
+        """Return that of `N(0, prior_scale^2 I)`; None where the precision is sampled."""
+        return None if self.prior_scale is None else isotropic_normal(self.dimension(facts), self.prior_scale)
+
     def potential(self, theta: Array, data: LogisticData | HierarchicalLogisticData) -> Array:
         """Return `U_i` up to a constant."""
         losses = negative_log_likelihood(theta, data, lambda z, y: np.logaddexp(0, z) - y * z)
@@ -162,8 +168,20 @@ class LogisticRegression(Model):
 
     def predict(self, positions: Array, x: Array, facts: Facts) -> Array:
         """Return the probabilities of 0 and 1, `(draws, n, 2)`."""
-        z = positions[:, : facts.features] @ x.T
-        return np.stack([expit(-z), expit(z)], axis=-1)
+        return _probabilities(positions[:, : facts.features] @ x.T)
+
+    def predict_kde(self, positions: Array, x: Array, facts: Facts, bandwidth: float) -> Array:
+        """Return the probabilities of 0 and 1 under `w ~ N(position, bandwidth^2 I)`, by the probit approximation.
+
+        The mean of the sigmoid over `x'w ~ N(mu, s^2)`, `s^2 = bandwidth^2 x'x`, is about that of
+        `mu / sqrt(1 + pi s^2 / 8)` (Kassab, Simeone 2020, eqs. (25)-(27), where `s^2` is misprinted).
+        """
+        variance = bandwidth**2 * np.square(x).sum(1)
+        return _probabilities(positions[:, : facts.features] @ x.T / np.sqrt(1 + np.pi * variance / 8))
+
+
+def _probabilities(z: Array) -> Array:
+    return np.stack([expit(-z), expit(z)], axis=-1)
 
 
 def _hierarchical_potential(theta: Array, data: HierarchicalLogisticData) -> Array:
@@ -188,7 +206,7 @@ def _hierarchical_prior(theta: Array, data: HierarchicalLogisticData) -> Array:
 
 
 def _compiled_residual(z: Any, y: Any) -> Any:
-    return 1 / (1 + np.exp(-z)) - y  # exp(-z) = inf gives 0: no NaN at any z
+    return sigmoid(z) - y
 
 
 def _compiled_hierarchical_prior(theta: Array, data: HierarchicalLogisticData, c: int, j: int, out: Array) -> None:

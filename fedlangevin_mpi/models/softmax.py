@@ -20,6 +20,7 @@ from fedlangevin_mpi.models.supervised import (
     gaussian_prior_potential,
     gaussian_prior_precision,
     gram_eigenvalues,
+    isotropic_normal,
     stack_rows,
     supervised_arrays,
 )
@@ -77,6 +78,10 @@ class SoftmaxRegression(Model):
         x, y, offsets = stack_rows(shards, dtype)
         precision = gaussian_prior_precision(prior_weights, self.prior_scale, dtype)
         return SoftmaxData(x, y.astype(np.int64), offsets, precision)
+
+    def normal_prior(self, facts: Facts) -> tuple[Array, Array]:
+        """Return that of `N(0, prior_scale^2 I)`."""
+        return isotropic_normal(self.dimension(facts), self.prior_scale)
 
     def potential(self, theta: Array, data: SoftmaxData) -> Array:
         """Return `U_i` up to a constant."""

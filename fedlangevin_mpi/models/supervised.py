@@ -95,6 +95,11 @@ def gaussian_prior_precision(prior_weights: Sequence[float], scale: float, dtype
     return (np.asarray(prior_weights) / scale / scale).astype(dtype)
 
 
+def isotropic_normal(dim: int, scale: float) -> tuple[Array, Array]:
+    """Return mean `(d,)` and precision `(d, d)` of the prior `N(0, s^2 I)`, 0 where it is flat."""
+    return np.zeros(dim), np.eye(dim) / scale / scale
+
+
 def gaussian_prior_potential(theta: Array, data: Any) -> Array:
     """Return `w_i |theta|^2 / (2 s^2)`, `(clients_here, chains)`."""
     result: Array = data.prior_precision[:, None] * (theta * theta).sum(-1) / 2

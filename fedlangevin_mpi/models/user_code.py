@@ -7,8 +7,8 @@ import importlib
 import json
 import sys
 import traceback
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -26,11 +26,13 @@ class Loaded(NamedTuple):
         value: the object.
         sources: digest of every source that it was made from, as imported.
         fingerprint: hash of the sources, the factory and its options.
+        make: calls the factory again.
     """
 
     value: Any
     sources: dict[Path, str]
     fingerprint: str
+    make: Callable[[], Any]
 
 
 @cache
@@ -56,13 +58,14 @@ def load(key: str, factory: str, options: str) -> Loaded:
         raise refused(key, factory, f"{name} has no file; allowed: a module that is one, so that edits are noticed")
     if not callable(getattr(module, function, None)):
         raise refused(key, factory, f"{name} ({module.__file__}) has no function {function!r}")
+    make = partial(getattr(module, function), **json.loads(options))
     try:
-        value = getattr(module, function)(**json.loads(options))
+        value = make()
     except Exception as error:
         raise refused(key, factory, f"{function}({_arguments(options)}) raised", error) from error
     sources = {path: _imported.setdefault(path, _digest(path)) for path in _sources(module)}
     parts = [factory, options, *(f"{path.name}={digest}" for path, digest in sources.items())]
-    return Loaded(value, sources, hashlib.sha256("\0".join(parts).encode()).hexdigest())
+    return Loaded(value, sources, hashlib.sha256("\0".join(parts).encode()).hexdigest(), make)
 
 
 def check_unchanged(key: str, factory: str, loaded: Loaded) -> None:

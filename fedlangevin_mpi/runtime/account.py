@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedlangevin_mpi.algorithms.base import Algorithm
@@ -17,7 +17,6 @@ class Account:
     """Counts of a run, which a checkpoint keeps and a resume goes on with.
 
     Args:
-        algorithm: whose iterations are counted.
         ledger: of its exchanges.
         started: `time.perf_counter()` when this segment was started.
 
@@ -25,8 +24,8 @@ class Account:
         ledger: of the exchanges.
     """
 
-    def __init__(self, algorithm: Algorithm, ledger: Ledger, started: float) -> None:
-        self._algorithm, self.ledger = algorithm, ledger
+    def __init__(self, ledger: Ledger, started: float) -> None:
+        self.ledger = ledger
         self._gradients = 0
         self._mpi_bytes = 0  # of earlier segments, as the seconds here
         self._before = dict.fromkeys(_SECONDS, 0.0)
@@ -47,11 +46,17 @@ class Account:
         self.ledger.count_begin(exchanges)
         self._gradients += self.ledger.clients * self.ledger.chains
 
-    def count(self, draws: Any, start: int, stop: int) -> None:
-        """Add the iterations `start <= k < stop` of a block."""
-        self.ledger.count(self._algorithm.traffic(draws), start, stop)
-        evaluations = (stop - start) * self._algorithm.gradients_per_iteration
-        evaluations += self._algorithm.full_gradients(draws, start, stop)
+    def count_turns(self, rows: Sequence[int], gradients: int) -> None:
+        """Add a global iteration of a server in which agents sent so many rows each; none are counted of nobody."""
+        if rows:
+            self.ledger.count_uploads(rows)
+        self._gradients += gradients
+
+    def count(self, algorithm: Algorithm, draws: Any, start: int, stop: int) -> None:
+        """Add the iterations `start <= k < stop` of an algorithm's block."""
+        self.ledger.count(algorithm.traffic(draws), start, stop)
+        evaluations = (stop - start) * algorithm.gradients_per_iteration
+        evaluations += algorithm.full_gradients(draws, start, stop)
         self._gradients += evaluations * self.ledger.clients * self.ledger.chains
 
     def counts(self, mpi_bytes: int) -> dict[str, int | float]:

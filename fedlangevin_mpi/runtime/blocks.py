@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from fedlangevin_mpi.algorithms.base import Algorithm
+from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.generic import Everything, Rows
+from fedlangevin_mpi.runtime.engine import Engine
 from fedlangevin_mpi.runtime.prepare import Prepared
-from fedlangevin_mpi.runtime.streams import BlockStreams, RowStreams, block_length
+from fedlangevin_mpi.runtime.streams import BlockStreams, RowStreams, block_length, draw_without_replacement
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -56,6 +59,7 @@ class Blocks:
             len(prepared.mixing.matrices) if prepared.mixing else 0,
         )
         batch = Everything(len(prepared.clients)) if self._rows is None else self._rows.draw(streams)
+        assert isinstance(config.algorithm, Algorithm)
         return config.algorithm.draws(streams), batch
 
     def kept(self, block: int, start: int, stop: int) -> Array:
@@ -71,3 +75,14 @@ class Blocks:
         slots = np.full(self.length, -1, np.int64)
         slots[kept] = filled + np.arange(len(kept))
         return slots
+
+
+def row_filler(engine: Engine, config: RunConfig) -> Callable[..., None]:
+    """Return `draw_without_replacement`, compiled unless nothing is to be: in Python it takes a network's time.
+
+    Collective.
+    """
+    if config.algorithm.batch_size is None or config.engine == "interpreted":
+        return draw_without_replacement
+    sample = np.zeros((1, 1, 1)), np.zeros(1, np.int64), 0, np.zeros((1, 1, 1, 1), np.int64), 0
+    return engine.compile(draw_without_replacement, *sample)

@@ -23,13 +23,9 @@ from numba import types
 from numba.extending import overload
 
 import fedlangevin_mpi
-from fedlangevin_mpi.generic import exchange, gradient, meaning
+from fedlangevin_mpi.generic import OPTIONS, exchange, gradient, meaning
 
 log = logging.getLogger(__name__)
-
-# Full fastmath would turn a NaN into a ZeroDivisionError; these flags cost no speed and keep a NaN in its chain.
-# Without the GIL a kernel leaves the interpreter to the watchdog while it waits for another rank.
-OPTIONS: dict[str, Any] = {"fastmath": {"reassoc", "contract", "nsz", "arcp"}, "error_model": "numpy", "nogil": True}
 
 
 # Numba wants the signatures of an overload and of the text it returns to be the same to the letter: no annotations.

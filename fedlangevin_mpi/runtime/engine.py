@@ -20,7 +20,7 @@ class Engine:
 
     Args:
         world: the ranks; all of them make the same functions ready in the same order.
-        compiled: whether functions are compiled.
+        compiled: whether kernels are compiled.
         fingerprint: of the user's model, part of the compile cache's key.
 
     Attributes:
@@ -33,27 +33,29 @@ class Engine:
         self.compiled = compiled
         self.name = "compiled" if compiled else "interpreted"
         self.compile_seconds = 0.0
+        self._fingerprint = fingerprint if compiled else ""  # interpreted, no compiled text depends on it
         if compiled:
-            # Numba is imported here, before MPI's channels are in use, and only by this engine.
+            # Numba is imported here, before MPI's channels are in use.
             import fedlangevin_mpi.comm.compiled_average  # (registers its texts)
             import fedlangevin_mpi.comm.compiled_gossip  # noqa: F401
-            from fedlangevin_mpi.runtime.compiled import compiler
-
-            self._compiler = compiler(fingerprint)
 
     def ready(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-        """Return what to call instead of `function` with arguments of these types. Collective.
+        """Return what to call instead of a kernel with arguments of these types: the kernel, or as `compile`."""
+        return self.compile(function, *arguments) if self.compiled else function
+
+    def compile(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+        """Return a function compiled for arguments of these types, in either engine. Collective.
 
         Raises:
             FedLangevinError: on all ranks, where it cannot be compiled.
         """
-        if not self.compiled:
-            return function
+        from fedlangevin_mpi.runtime.compiled import compiler
+
         started = time.perf_counter()
         told = threading.Timer(1.5, log.info, ["compiling, which a first start does; later ones load what it leaves"])
         told.start()
         try:
-            compiled = self._world.in_turn(lambda: self._compiler.compile(function, *arguments))
+            compiled = self._world.in_turn(lambda: compiler(self._fingerprint).compile(function, *arguments))
         finally:
             told.cancel()
         self.compile_seconds += time.perf_counter() - started

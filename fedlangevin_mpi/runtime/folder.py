@@ -13,18 +13,40 @@ import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from fedlangevin_mpi.config import dump_config, to_yaml
+from fedlangevin_mpi.config import RunConfig, dump_config, to_yaml
+from fedlangevin_mpi.data.standardize import Standardization
 from fedlangevin_mpi.errors import ConfigError, StoreError
-from fedlangevin_mpi.runtime.prepare import Prepared
+from fedlangevin_mpi.models.base import Facts
+from fedlangevin_mpi.runtime.placement import Placement
 from fedlangevin_mpi.store.atomic import replacing
 from fedlangevin_mpi.store.metadata import RUN_FILE, STATISTICS_FILE, SUMMARY_FILE, Resolved
+from fedlangevin_mpi.topology.scheduled import Mixing
 
 CHECKPOINTS = "checkpoint"
 
 _PATIENCE_SECONDS = 3.0  # ranks of a job that was killed may take a moment to be gone
 _PACKAGES = ("fedlangevin_mpi", "numpy", "numba", "h5py", "mpi4py", "pydantic")
+
+
+class Described(Protocol):
+    """What `run.yaml` tells of a run; see `runtime.prepare.Prepared`, of whose module this one is to start no MPI."""
+
+    @property
+    def config(self) -> RunConfig: ...  # noqa: D102
+    @property
+    def placement(self) -> Placement: ...  # noqa: D102
+    @property
+    def facts(self) -> Facts: ...  # noqa: D102
+    @property
+    def dim(self) -> int: ...  # noqa: D102
+    @property
+    def features(self) -> tuple[str, ...] | None: ...  # noqa: D102
+    @property
+    def standardization(self) -> Standardization | None: ...  # noqa: D102
+    @property
+    def mixing(self) -> Mixing | None: ...  # noqa: D102
 
 
 class Lock:
@@ -89,7 +111,7 @@ def claim(directory: Path, force: bool) -> None:
         )
 
 
-def create(directory: Path, prepared: Prepared, source: str, facts: Mapping[str, Any]) -> None:
+def create(directory: Path, prepared: Described, source: str, facts: Mapping[str, Any]) -> None:
     """Make the folder, in place of an older run, with `input.yaml` and `run.yaml`. Rank 0 only.
 
     Args:
@@ -112,7 +134,7 @@ def create(directory: Path, prepared: Prepared, source: str, facts: Mapping[str,
     _write_run_file(directory, prepared, dict(facts) | {"started": launch["started"], "launches": [launch]})
 
 
-def reopen(directory: Path, prepared: Prepared, before: Resolved, facts: Mapping[str, Any], iteration: int) -> None:
+def reopen(directory: Path, prepared: Described, before: Resolved, facts: Mapping[str, Any], iteration: int) -> None:
     """Describe a run that goes on: `run.yaml` gets the config and the launch, what told of its end goes. Rank 0 only.
 
     Args:
@@ -143,7 +165,7 @@ def sweep(directory: Path) -> None:
             partial.unlink(missing_ok=True)
 
 
-def check_same(before: Resolved, prepared: Prepared) -> None:
+def check_same(before: Resolved, prepared: Described) -> None:
     """Refuse to go on with another model, other data or other mixing matrices than those that a run was begun with.
 
     Raises:
@@ -193,7 +215,7 @@ def _make_rooms(directory: Path) -> None:
         (directory / name).mkdir(parents=True, exist_ok=True)
 
 
-def _write_run_file(directory: Path, prepared: Prepared, facts: Mapping[str, Any]) -> None:
+def _write_run_file(directory: Path, prepared: Described, facts: Mapping[str, Any]) -> None:
     values = dump_config(prepared.config) | {"resolved": _resolved(prepared) | dict(facts)}
     _write(directory / RUN_FILE, to_yaml(json.loads(json.dumps(values))))
 
@@ -203,7 +225,7 @@ def _launch(iteration: int, facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"iteration": iteration, "ranks": facts["ranks"], "hosts": facts["hosts"], "started": started}
 
 
-def _resolved(prepared: Prepared) -> dict[str, Any]:
+def _resolved(prepared: Described) -> dict[str, Any]:
     config = prepared.config
     shapes = config.model.parameters(prepared.facts)
     return {

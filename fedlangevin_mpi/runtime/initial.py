@@ -1,4 +1,5 @@
-"""Where chains start: a draw of the prior, zeros, the posterior mode, or a file; the same on all clients."""
+"""Where chains start: a draw of the prior, zeros, the posterior mode, a module's own or a file, which alone can tell
+clients apart."""
 
 from __future__ import annotations
 
@@ -9,46 +10,66 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fedlangevin_mpi.comm.world import World
-from fedlangevin_mpi.config import FileStart, MapStart, PriorStart, RunConfig
+from fedlangevin_mpi.config import FileStart, MapStart, ModuleStart, PriorStart, RunConfig
 from fedlangevin_mpi.errors import ConfigError, FedLangevinError
 from fedlangevin_mpi.generic import Everything, gradient
 from fedlangevin_mpi.keys import Purpose, generator
+from fedlangevin_mpi.models.base import Facts
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def initial_positions(world: World, config: RunConfig, data: Any, clients_here: int, dim: int) -> Array:
-    """Return `(clients_here, chains, dim)`, every client at the same `(chains, dim)`.
+def initial_positions(world: World, config: RunConfig, data: Any, facts: Facts, clients_here: int, dim: int) -> Array:
+    """Return `(clients_here, chains, dim)`, every client at the same `(chains, dim)` unless a file tells them apart.
 
     Raises:
         ConfigError: a file that cannot be read, or of another shape.
         FedLangevinError: the search for the mode failed.
     """
-    start = _of_chains(world, config, data, clients_here, dim)
-    return np.repeat(start.astype(config.dtype)[None], clients_here, axis=0)
+    if isinstance(config.initial, FileStart):
+        start = _of_clients(world, config.initial.path, clients_here, (config.chains, dim))
+    else:
+        start = _of_chains(world, config, data, facts, clients_here, dim)
+    return np.array(np.broadcast_to(start, (clients_here, config.chains, dim)), config.dtype)
 
 
-def _of_chains(world: World, config: RunConfig, data: Any, clients_here: int, dim: int) -> Array:
+def _of_chains(world: World, config: RunConfig, data: Any, facts: Facts, clients_here: int, dim: int) -> Array:
     shape = (config.chains, dim)
     if isinstance(config.initial, PriorStart):
         draws = config.model.prior_draws(generator(config.seed, Purpose.INITIAL), *shape)
         return np.zeros(shape) if draws is None else draws
     if isinstance(config.initial, MapStart):
         return np.broadcast_to(posterior_mode(world, config, data, clients_here, dim), shape)
-    if isinstance(config.initial, FileStart):
-        path = config.initial.path
-        return world.from_root(lambda: _read(path, shape))
+    if isinstance(config.initial, ModuleStart):
+        return world.from_root(lambda: _own(config, facts))
     return np.zeros(shape)
 
 
-def _read(path: str, shape: tuple[int, int]) -> Array:
+def _own(config: RunConfig, facts: Facts) -> Array:
+    start = config.model.own_draws(generator(config.seed, Purpose.INITIAL), config.chains, facts)
+    if start is None:
+        raise ConfigError(f"initial.name: found 'module'; allowed: for model network, found {config.model.name}")
+    return start
+
+
+def _of_clients(world: World, path: str, clients_here: int, shape: tuple[int, int]) -> Array:
+    counts = world.comm.allgather(clients_here)
+    position = world.from_root(lambda: _read(path, shape, sum(counts)))
+    first = sum(counts[: world.rank])
+    return position[first : first + clients_here] if position.ndim == 3 else position
+
+
+def _read(path: str, shape: tuple[int, int], clients: int) -> Array:
     try:
         with np.load(path, allow_pickle=False) as file:
             position: Array = file["position"]
     except (OSError, ValueError, KeyError) as e:
         raise ConfigError(f"initial.path: {path} gives no array 'position' ({e})") from None
-    if position.shape != shape or not np.isfinite(position).all():
-        raise ConfigError(f"initial.path: position in {path} has shape {position.shape}; allowed: {shape}, finite")
+    if position.shape not in (shape, (clients, *shape)) or not np.isfinite(position).all():
+        raise ConfigError(
+            f"initial.path: position in {path} has shape {position.shape}; allowed: {shape}, or {(clients, *shape)} "
+            "for starts of the clients' own, finite"
+        )
     return position
 
 

@@ -7,6 +7,7 @@ does not read them.
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import re
 import shutil
@@ -32,11 +33,13 @@ _SAID_ALREADY = (
     "MPI_ABORT was invoked on rank",
 )
 # Single lines that it adds: of ranks gone before they heard of the end (harmless, now and then), of what was left out.
+# The last is MPICH's, of a program that said why.
 _AFTERTHOUGHTS = (
     "PMIX ERROR: PMIX_ERR_UNREACH",
     "[warn] Epoll ",
     "sent help message help-mpi-api.txt / mpi-abort",
     '"orte_base_help_aggregate" to 0',
+    "application called MPI_Abort(",
 )
 
 
@@ -74,6 +77,8 @@ def environment(ranks: int, base: Mapping[str, str] = os.environ) -> dict[str, s
     if not sys.stdout.isatty():
         # A rank's output is a terminal, Open MPI's own, whatever ours is: colours would end up in files and pipes.
         wanted |= {"NO_COLOR": "1", "TTY_COMPATIBLE": "0"}
+    if sys.stderr.isatty():
+        wanted["FEDLANGEVIN_TERMINAL"] = str(shutil.get_terminal_size().columns)  # see runtime.progress
     if os.geteuid() == 0:
         wanted |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return {**wanted, **base}
@@ -96,15 +101,15 @@ def become_mpirun(ranks: int, arguments: Sequence[str], placement: Placement, di
     killed: list[int] = []
     program = [sys.executable, "-m", "fedlangevin_mpi", *arguments]
     status = launch(ranks, program, ask=signal.SIGUSR1, heard=lambda line: killed.extend(killed_rank(line)))
+    if status in _STATUSES and not killed:
+        sys.exit(status)
+    who = f"a rank was killed, or mpirun failed (status {status})"  # which is all that MPICH tells
     if killed:
         here = placement.of_rank[killed[0]]
-        print(
-            f"fedlangevin: rank {killed[0]} (clients {here.start} to {here.stop - 1}) was killed; draws that were "
-            f"committed are kept; go on with: fedlangevin resume {directory}",
-            file=sys.stderr,
-        )
-    # Any other status is not ours: mpirun failed, or a rank was killed.
-    sys.exit(status if status in _STATUSES and not killed else FedLangevinError.exit_status)
+        who = f"rank {killed[0]} (clients {here.start} to {here.stop - 1}) was killed"
+    kept = f"draws that were committed are kept; go on with: fedlangevin resume {directory}"
+    print(f"fedlangevin: {who}; {kept}", file=sys.stderr)
+    sys.exit(FedLangevinError.exit_status)
 
 
 def killed_rank(line: str) -> list[int]:
@@ -121,7 +126,8 @@ def launch(
 ) -> int:
     """Run `program` on `ranks` ranks, pass on what it prints, return mpirun's status.
 
-    Signals are handed to `mpirun`, SIGINT and SIGHUP as SIGTERM, which ends the ranks. With this process `mpirun` ends.
+    Signals are handed to `mpirun`, SIGUSR2 as SIGUSR1, SIGINT and SIGHUP as SIGTERM, which ends the ranks. With this
+    process `mpirun` ends.
 
     Args:
         ranks: to start.
@@ -137,14 +143,14 @@ def launch(
         env=environment(ranks),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
         process_group=0,  # else a terminal's Ctrl-C would reach mpirun, which kills ranks before they can save anything
         preexec_fn=_end_with_parent,
     )
     assert process.stderr is not None
+    # With newline="" a carriage return ends a line and stays one: a progress bar is such a line.
+    said = io.TextIOWrapper(process.stderr, encoding="utf-8", errors="replace", newline="")
     with _signals_handed_to(process, ask):
-        for line in without_epilogue(process.stderr):
+        for line in without_epilogue(said):
             heard(line)
             sys.stderr.write(line)
             sys.stderr.flush()
@@ -157,7 +163,7 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _signals_handed_to(process: subprocess.Popen[str], ask: signal.Signals | None) -> Iterator[None]:
+def _signals_handed_to(process: subprocess.Popen[bytes], ask: signal.Signals | None) -> Iterator[None]:
     ending, first = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), ask
 
     def hand_on(number: int, _: object) -> None:
@@ -166,7 +172,8 @@ def _signals_handed_to(process: subprocess.Popen[str], ask: signal.Signals | Non
             number, first = first or signal.SIGTERM, None
             how = "at once" if number == signal.SIGTERM else "with a checkpoint; once more: at once"
             print(f"fedlangevin: stopping {how}; draws that were committed are kept", file=sys.stderr, flush=True)
-        process.send_signal(number)
+        # Both mean the same to us, and SIGUSR2 would end MPICH's mpirun.
+        process.send_signal(signal.SIGUSR1 if number == signal.SIGUSR2 else number)
 
     handed_on = (*ending, signal.SIGUSR1, signal.SIGUSR2)
     before = {number: signal.signal(number, hand_on) for number in handed_on}

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import Any
 
 import numpy as np
 
+from fedlangevin_mpi.algorithms.base import Algorithm
 from fedlangevin_mpi.comm.ledger import Ledger
 from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.errors import DivergedError, StoppedError, StoreError
 from fedlangevin_mpi.runtime.account import Account
-from fedlangevin_mpi.runtime.blocks import Blocks
+from fedlangevin_mpi.runtime.blocks import Blocks, row_filler
 from fedlangevin_mpi.runtime.channels import channel_of
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints, Snapshot
 from fedlangevin_mpi.runtime.engine import Engine
-from fedlangevin_mpi.runtime.pace import Pace, Wishes, reason
+from fedlangevin_mpi.runtime.pace import Pace, Wishes, stopped
 from fedlangevin_mpi.runtime.prepare import Prepared
-from fedlangevin_mpi.runtime.streams import draw_without_replacement
+from fedlangevin_mpi.runtime.progress import Progress
 from fedlangevin_mpi.store.writer import DrawWriter
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-log = logging.getLogger(__name__)
-
-_REPORT_SECONDS = 10.0
 _STATE = "state_"
 """Begins the names of the algorithm's arrays in a checkpoint."""
 
@@ -48,17 +45,18 @@ class BlockLoop:
     def __init__(self, world: World, prepared: Prepared, engine: Engine, started: float) -> None:
         config = prepared.config
         self._world, self._prepared, self._engine = world, prepared, engine
+        assert isinstance(config.algorithm, Algorithm)
         self._config, self._algorithm = config, config.algorithm
         self.iteration, self._until = 0, 1
         self._theta = prepared.theta
         self._state = self._algorithm.state(self._theta)
-        self.blocks = Blocks(prepared, self._row_filler())
+        self.blocks = Blocks(prepared, row_filler(engine, config))
         self._block = -1
         self._draws: Any = None
         self._batch: Any = None
         edges = prepared.mixing.edges if prepared.mixing else None
         ledger = Ledger(prepared.placement.total, config.chains, prepared.dim * self._theta.itemsize, edges)
-        self.account = Account(self._algorithm, ledger, started)
+        self.account = Account(ledger, started)
         self._store_error: StoreError | None = None
         self.channel = channel_of(world, prepared, engine.compiled)
 
@@ -67,6 +65,11 @@ class BlockLoop:
 
     def __exit__(self, *exception: object) -> None:
         self.channel.free()
+
+    @property
+    def largest_draws(self) -> int:
+        """The most draws between two commits."""
+        return self.blocks.largest_draws
 
     def where(self) -> str:
         """Say which clients are here and how far they are, at the least."""
@@ -80,8 +83,16 @@ class BlockLoop:
             array[:] = snapshot.of_clients[_STATE + name]
         self.account.restore(snapshot.counts)
 
-    def run(self, writer: DrawWriter, pace: Pace, checkpoints: Checkpoints) -> dict[str, Any]:
+    def run(
+        self, writer: DrawWriter, pace: Pace, checkpoints: Checkpoints, terminal: int | None = None
+    ) -> dict[str, Any]:
         """Run to the last iteration and return the statistics of the whole run. Collective.
+
+        Args:
+            writer: of draws.
+            pace: when to stop or to write a checkpoint.
+            checkpoints: where.
+            terminal: columns of the terminal that shows a bar on this rank; None: there is none.
 
         Raises:
             StoppedError: it was asked to stop, and did, with a checkpoint.
@@ -91,18 +102,16 @@ class BlockLoop:
         self._make_ready(writer)
         self._world.wait()
         self.account.sampling_begins(self._engine.compile_seconds)
-        begun, reported, first = time.perf_counter(), time.perf_counter(), self.iteration
         wanted = Wishes(0, 0, 1)
-        while self.iteration < self._config.iterations:
-            if wanted.stop or wanted.checkpoint:
-                self._save(writer, checkpoints)
-                pace.saved()
-            if wanted.stop:
-                raise self._stopped(wanted.stop)
-            wanted = self._advance(writer, pace, wanted.length)
-            if (now := time.perf_counter()) - reported > _REPORT_SECONDS:
-                reported, rate = now, (self.iteration - first) / (now - begun)
-                log.info("iteration %d of %d, %.0f a second", self.iteration, self._config.iterations, rate)
+        with Progress(self._config.iterations, self.iteration, terminal) as progress:
+            while self.iteration < self._config.iterations:
+                if wanted.stop or wanted.checkpoint:
+                    self._save(writer, checkpoints)
+                    pace.saved()
+                if wanted.stop:
+                    raise self._stopped(wanted.stop)
+                wanted = self._advance(writer, pace, wanted.length)
+                progress.see(self.iteration, self.account.ledger, self._theta)
         self.account.sampling_ends()
         self._save(writer, checkpoints)
         return self.account.statistics(self.iteration, self._world.sum(self.channel.bytes_sent))
@@ -150,7 +159,7 @@ class BlockLoop:
             good = numbers[kept < bad]
             self._store(writer, len(good), good, everything=True)
             self._world.raise_together(self._divergence(block * self.blocks.length + bad))
-        self.account.count(draws, start, stop)
+        self.account.count(self._algorithm, draws, start, stop)
         self._store(writer, len(kept), numbers)
         self.iteration += stop - start
         return Wishes(*wanted)
@@ -206,14 +215,6 @@ class BlockLoop:
         return {"position": self._theta, "checksum": self._prepared.checksums, **state}
 
     def _stopped(self, stop: int) -> StoppedError:
-        error = StoppedError(
-            f"{reason(stop)}: stopped after {self.iteration} of {self._config.iterations} iterations, with a "
-            f"checkpoint; go on with: fedlangevin resume {self._config.output.directory}"
-        )
+        error = stopped(stop, self.iteration, self._config)
         error.agreed = True
         return error
-
-    def _row_filler(self) -> Any:
-        sample = np.zeros((1, 1)), np.zeros(1, np.int64), np.zeros((1, 1), np.int64)
-        minibatch = self._algorithm.batch_size is not None
-        return self._engine.ready(draw_without_replacement, *sample) if minibatch else draw_without_replacement

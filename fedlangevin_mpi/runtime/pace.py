@@ -6,7 +6,8 @@ import signal
 import time
 from typing import NamedTuple
 
-from fedlangevin_mpi.config import Output
+from fedlangevin_mpi.config import Output, RunConfig
+from fedlangevin_mpi.errors import StoppedError
 from fedlangevin_mpi.runtime.signals import StopRequest
 from fedlangevin_mpi.runtime.watchdog import Watchdog
 
@@ -72,6 +73,13 @@ class Pace:
         return Wishes(stop, now - self._saved >= self._output.checkpoint_seconds, self._length)
 
 
-def reason(stop: int) -> str:
-    """Say why a run was stopped."""
+def stopped(stop: int, iteration: int, config: RunConfig) -> StoppedError:
+    """Return the error that says why a run was stopped, and how it goes on."""
+    return StoppedError(
+        f"{_reason(stop)}: stopped after {iteration} of {config.iterations} iterations, with a checkpoint; go on with: "
+        f"fedlangevin resume {config.output.directory}"
+    )
+
+
+def _reason(stop: int) -> str:
     return "output.max_seconds is over" if stop >= _TIME_IS_UP else f"{signal.Signals(stop).name} came"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
+from fedlangevin_mpi.algorithms.serving import Serving
+from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.errors import ConfigError
 
 
@@ -35,3 +37,45 @@ def place(clients: int | None, ranks: int) -> Placement:
     small, larger = divmod(total, ranks)
     starts = [rank * small + min(rank, larger) for rank in range(ranks + 1)]
     return Placement(total, [range(a, b) for a, b in itertools.pairwise(starts)])
+
+
+def place_behind_server(clients: int | None, ranks: int) -> Placement:
+    """Return who hosts whom where rank 0 is a server without clients; of one rank alone, it plays every role.
+
+    Raises:
+        ConfigError: more ranks besides the server than clients.
+    """
+    if ranks == 1:
+        return place(clients, 1)
+    hosts = ranks - 1
+    if clients is not None and hosts > clients:
+        raise ConfigError(
+            f"clients: found {clients} for {ranks} ranks, of which rank 0 is the server; allowed: at least one client "
+            f"a rank besides it (start at most {clients + 1} ranks, or raise clients)"
+        )
+    placed = place(clients, hosts)
+    return Placement(placed.total, [range(0), *placed.of_rank])
+
+
+def placement_of(config: RunConfig, ranks: int) -> Placement:
+    """Return who hosts whom in a run.
+
+    Raises:
+        ConfigError: clients, ranks and the algorithm do not fit together.
+    """
+    algorithm = config.algorithm
+    with_server = algorithm.communicates == "server"
+    placement = place_behind_server(config.clients, ranks) if with_server else place(config.clients, ranks)
+    if algorithm.communicates == "never" and placement.total > 1:
+        raise ConfigError(
+            f"clients: found {placement.total} for algorithm {algorithm.name}, whose clients never communicate; "
+            "allowed: 1 (one rank that holds all data)"
+        )
+    participants = getattr(algorithm, "participants", None)
+    if participants is not None and participants > placement.total:
+        raise ConfigError(
+            f"algorithm.participants: found {participants}; allowed: at most {placement.total}, all clients"
+        )
+    if isinstance(algorithm, Serving) and (problem := algorithm.problem(placement.total)):
+        raise ConfigError(problem)
+    return placement

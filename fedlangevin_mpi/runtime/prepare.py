@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlangevin_mpi.algorithms.serving import Serving, Target
 from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.data.shard import Shard
@@ -16,8 +17,8 @@ from fedlangevin_mpi.errors import ConfigError, ShardError
 from fedlangevin_mpi.models.base import Facts, agree
 from fedlangevin_mpi.runtime.checkpoint import Snapshot
 from fedlangevin_mpi.runtime.initial import initial_positions
-from fedlangevin_mpi.runtime.mixing import Mixing, mixing_of
-from fedlangevin_mpi.runtime.placement import Placement, place
+from fedlangevin_mpi.runtime.placement import Placement, placement_of
+from fedlangevin_mpi.topology.scheduled import Mixing, mixing_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -33,8 +34,9 @@ class Prepared:
         facts: of all shards.
         dim: parameters.
         sizes: `N_i` of the clients here; zeros for a model without rows.
-        data: what `gradient` takes.
-        theta: `(clients_here, chains, dim)` positions to begin with.
+        data: what `gradient` takes; with a server, a `Target` a client here.
+        example: of the type of what `gradient` takes; with a server, the `Target` of an agent that has no rows.
+        theta: `(clients_here, chains, dim)` positions to begin with; with a server, `(1, particles, dim)` on all ranks.
         checksums: `(clients_here,)` of the shards.
         features: names of the columns of `x`, where they are known.
         standardization: of the features, where there is one.
@@ -48,6 +50,7 @@ class Prepared:
     dim: int
     sizes: list[int]
     data: Any
+    example: Any
     theta: Array
     checksums: Array
     features: tuple[str, ...] | None
@@ -72,6 +75,7 @@ def prepare(world: World, config: RunConfig, found: Snapshot | None = None) -> P
         ShardError: a shard is unreadable, does not fit the model, or is not that of the checkpoint; on all ranks the
             same.
     """
+    serving = isinstance(config.algorithm, Serving)
     placement = world.agree(lambda: placement_of(config, world.size))
     clients = placement.of_rank[world.rank]
     # Rank 0's matrices are everybody's: on unlike processors their last digits could differ.
@@ -80,42 +84,29 @@ def prepare(world: World, config: RunConfig, found: Snapshot | None = None) -> P
     checksums = world.agree(lambda: _checksums(raw, found))
     standardization = _standardization(world, config, raw)
     shards = world.agree(lambda: [config.data.prepared(shard, standardization) for shard in raw])
-    facts = _agreed_facts(world, config, shards)
-    weights = [1 / placement.total] * len(shards)
-    data = world.agree(lambda: config.model.pack(shards, weights, facts, np.dtype(config.dtype)))
+    facts, features = _agreed_facts(world, config, shards)
     dim = config.model.dimension(facts)
-    theta = initial_positions(world, config, data, len(shards), dim) if found is None else found.of_clients["position"]
+    if serving:
+        example, *data = world.agree(lambda: _targets(config, shards, facts))
+        theta = np.zeros((1, config.chains, dim))  # a checkpoint holds what became of the first
+        if found is None:
+            theta = initial_positions(world, config, None, facts, 1, dim)
+            world.agree(lambda: _check_serving(config, dim, example, theta[0]))
+    else:
+        weights = [1 / placement.total] * len(shards)
+        data = example = world.agree(lambda: config.model.pack(shards, weights, facts, np.dtype(config.dtype)))
+        if found is None:
+            theta = initial_positions(world, config, data, facts, len(shards), dim)
+        else:
+            theta = found.of_clients["position"]
     sizes = [config.model.rows(shard) for shard in shards]
-    features = world.comm.bcast(shards[0].features, root=0)
-    return Prepared(
-        config, placement, clients, facts, dim, sizes, data, theta, checksums, features, standardization, mixing
-    )
-
-
-def placement_of(config: RunConfig, ranks: int) -> Placement:
-    """Return who hosts whom in a run.
-
-    Raises:
-        ConfigError: clients, ranks and the algorithm do not fit together.
-    """
-    placement = place(config.clients, ranks)
-    algorithm = config.algorithm
-    if algorithm.communicates == "never" and placement.total > 1:
-        raise ConfigError(
-            f"clients: found {placement.total} for algorithm {algorithm.name}, whose clients never communicate; "
-            "allowed: 1 (one rank that holds all data)"
-        )
-    participants = getattr(algorithm, "participants", None)
-    if participants is not None and participants > placement.total:
-        raise ConfigError(
-            f"algorithm.participants: found {participants}; allowed: at most {placement.total}, all clients"
-        )
-    return placement
+    layout = placement, clients, facts, dim, sizes
+    return Prepared(config, *layout, data, example, theta, checksums, features, standardization, mixing)
 
 
 def _checksums(shards: Sequence[Shard], found: Snapshot | None) -> Array:
     checksums = np.array([shard.checksum() for shard in shards], np.uint32)
-    before = checksums if found is None else found.of_clients["checksum"]
+    before = checksums if found is None or not shards else found.of_clients["checksum"]
     for shard, now, then in zip(shards, checksums, before, strict=True):
         if now != then:
             raise ShardError(
@@ -131,15 +122,36 @@ def _standardization(world: World, config: RunConfig, shards: Sequence[Shard]) -
     return world.agree(lambda: config.data.standardization(everyone))
 
 
-def _agreed_facts(world: World, config: RunConfig, shards: Sequence[Shard]) -> Facts:
+def _targets(config: RunConfig, shards: Sequence[Shard], facts: Facts) -> list[Target]:
+    """Return the target of an agent without rows, and those of the agents here."""
+    model, dtype = config.model, np.dtype(config.dtype)
+    prior, normal = model.prior_only(facts, dtype), model.normal_prior(facts)
+    likelihoods = [prior, *(model.pack([shard], [0.0], facts, dtype) for shard in shards)]
+    found = [model.quadratic(likelihood) for likelihood in likelihoods]
+    quadratics = [None if one is None else (one[0][0], one[1][0]) for one in found]
+    return [Target(one, prior, quadratic, normal) for one, quadratic in zip(likelihoods, quadratics, strict=True)]
+
+
+def _check_serving(config: RunConfig, dim: int, example: Target, start: Array) -> None:
+    assert isinstance(config.algorithm, Serving)
+    problem = config.algorithm.refusal(dim, example, start)
+    if problem:
+        raise ConfigError(problem)
+
+
+def _agreed_facts(world: World, config: RunConfig, shards: Sequence[Shard]) -> tuple[Facts, tuple[str, ...] | None]:
+    """Return what all shards say of the model's shape, and the names of their columns."""
     here = world.agree(lambda: [(s.client, s.origin, s.features, config.model.facts(s)) for s in shards])
     everyone = [found for of_rank in world.comm.allgather(here) for found in of_rank]
     return world.agree(lambda: _facts_of_all(everyone))
 
 
-def _facts_of_all(everyone: Sequence[tuple[int, str, tuple[str, ...] | None, Facts]]) -> Facts:
+def _facts_of_all(
+    everyone: Sequence[tuple[int, str, tuple[str, ...] | None, Facts]],
+) -> tuple[Facts, tuple[str, ...] | None]:
     _, _, columns, _ = everyone[0]
     for client, origin, features, _ in everyone:
         if features != columns:
             raise ShardError(client, origin, f"its columns are {features}, client 0's are {columns}; allowed: the same")
-    return agree({client: facts for client, *_, facts in everyone}, {client: origin for client, origin, *_ in everyone})
+    facts = agree({client: f for client, *_, f in everyone}, {client: origin for client, origin, *_ in everyone})
+    return facts, columns

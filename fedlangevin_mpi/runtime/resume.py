@@ -11,25 +11,40 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.config import RunConfig, dump_config, make_config, override
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.runtime import folder
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints
-from fedlangevin_mpi.runtime.prepare import Prepared, placement_of
+from fedlangevin_mpi.runtime.placement import placement_of
+from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.run import sample
 from fedlangevin_mpi.runtime.signals import StopRequest
 from fedlangevin_mpi.store.layout import rank_files
 from fedlangevin_mpi.store.metadata import Resolved, read_run_file, read_statistics
+from fedlangevin_mpi.store.segments import headers
 
 log = logging.getLogger(__name__)
 
-_FREE = ("iterations", "output.checkpoint_seconds", "output.max_seconds", "output.watchdog_seconds")
+_FREE = (
+    "iterations",
+    "algorithm.global_iterations",
+    "output.checkpoint_seconds",
+    "output.max_seconds",
+    "output.watchdog_seconds",
+)
 """Keys that a resume may change."""
 _NO_CHECKPOINT = ": there is no checkpoint, so draws are made again"
 
 
-def resume(directory: Path, overrides: Sequence[str] = (), *, comm: MPI.Intracomm | None = None) -> None:
+def resume(
+    directory: Path,
+    overrides: Sequence[str] = (),
+    *,
+    comm: MPI.Intracomm | None = None,
+    terminal: int | None = None,
+) -> None:
     """Go on with a run, on all ranks of `comm` together, until its last iteration.
 
     Draws are bitwise those of a run that was never stopped; with averages on another number of ranks, up to rounding.
@@ -38,6 +53,7 @@ def resume(directory: Path, overrides: Sequence[str] = (), *, comm: MPI.Intracom
         directory: the run's folder.
         overrides: `key=value`; `iterations` may grow, and when checkpoints are written and the run stops may change.
         comm: the ranks, COMM_WORLD by default; duplicated, not used.
+        terminal: columns of the terminal on which rank 0 shows a bar; None: progress is logged, line by line.
 
     Raises:
         ConfigError: another key was changed, or something that the run was begun with is not what it was.
@@ -65,7 +81,7 @@ def resume(directory: Path, overrides: Sequence[str] = (), *, comm: MPI.Intracom
                 log.warning("%s: draws may not be those of an uninterrupted run to the bit", change)
             folder.reopen(directory, prepared, before, launch, iteration)
 
-        sample(world, config, request, started, describe, found, segment)
+        sample(world, config, request, started, describe, found, segment, terminal)
 
 
 def read_for_resume(directory: Path, overrides: Sequence[str] = ()) -> tuple[RunConfig, Resolved]:
@@ -81,12 +97,18 @@ def read_for_resume(directory: Path, overrides: Sequence[str] = ()) -> tuple[Run
     values["output"]["directory"] = str(directory)
     values["clients"] = resolved.clients
     before = make_config(values, origin)
-    config = make_config(override(values, overrides), origin)
+    changed = override(values, overrides)
+    if isinstance(before.algorithm, Serving):  # an iteration of a server is a global one: either key may grow
+        wanted = max(changed["iterations"], changed["algorithm"]["global_iterations"])
+        changed["iterations"] = changed["algorithm"]["global_iterations"] = wanted
+    config = make_config(changed, origin)
     for key, then, now in _changes(dump_config(before), dump_config(config)):
         if key not in _FREE:
             raise ConfigError(
                 f"{key}: found {now!r}, but the run was begun with {then!r}; allowed in a resume: {', '.join(_FREE)}"
             )
+    if rank_files(directory) and (sampler := headers(directory)[0].algorithm) != config.algorithm.name:
+        raise ConfigError(f"{directory} holds draws by {sampler}; allowed in a resume: those of `fedlangevin run`")
     if config.iterations < before.iterations:
         raise ConfigError(
             f"iterations: found {config.iterations}; allowed: at least {before.iterations}, as the run was begun with"

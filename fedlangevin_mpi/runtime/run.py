@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
+from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.comm.world import World, ranks_on_this_node
 from fedlangevin_mpi.config import RunConfig, dump_config, to_yaml
 from fedlangevin_mpi.runtime import folder
@@ -22,16 +24,24 @@ from fedlangevin_mpi.runtime.engine import Engine, wants_compiled
 from fedlangevin_mpi.runtime.loop import BlockLoop
 from fedlangevin_mpi.runtime.pace import Pace
 from fedlangevin_mpi.runtime.prepare import Prepared, prepare
+from fedlangevin_mpi.runtime.server_loop import ServerLoop
 from fedlangevin_mpi.runtime.signals import StopRequest
+from fedlangevin_mpi.runtime.space import check_space
 from fedlangevin_mpi.runtime.step_note import step_size_notes
 from fedlangevin_mpi.runtime.watchdog import Watchdog
+from fedlangevin_mpi.store.layout import SERVER
 from fedlangevin_mpi.store.writer import DrawWriter
 
 log = logging.getLogger(__name__)
 
 
 def run(
-    config: RunConfig, *, comm: MPI.Intracomm | None = None, source: str | None = None, force: bool = False
+    config: RunConfig,
+    *,
+    comm: MPI.Intracomm | None = None,
+    source: str | None = None,
+    force: bool = False,
+    terminal: int | None = None,
 ) -> Path:
     """Sample, on all ranks of `comm` together, and return the run's folder.
 
@@ -40,6 +50,7 @@ def run(
         comm: the ranks, COMM_WORLD by default; duplicated, not used.
         source: the text of the config as it was given, for `input.yaml`.
         force: whether a run that the folder holds is replaced.
+        terminal: columns of the terminal on which rank 0 shows a bar; None: progress is logged, line by line.
 
     Raises:
         StoppedError: it was asked to stop, and did, with a checkpoint.
@@ -56,7 +67,7 @@ def run(
             folder.create(directory, prepared, source or to_yaml(dump_config(config)), launch)
             lock.take(directory)
 
-        sample(world, config, request, started, create)
+        sample(world, config, request, started, create, terminal=terminal)
     return directory
 
 
@@ -68,6 +79,7 @@ def sample(
     describe: Callable[[Prepared, Mapping[str, Any]], None],
     found: Snapshot | None = None,
     segment: int = 0,
+    terminal: int | None = None,
 ) -> None:
     """Run to the last iteration, from the beginning or from a checkpoint. Collective.
 
@@ -79,16 +91,22 @@ def sample(
         describe: writes what rank 0 says of the run before the first iteration, given facts of the launch.
         found: the checkpoint.
         segment: of draws, the one that is begun.
+        terminal: as in `run`.
     """
     directory = Path(config.output.directory)
     with _threads(world) as threads:
         prepared = prepare(world, config, found)
+        _limit_torch(threads)
+        world.from_root(lambda: check_space(config, prepared.placement.total, prepared.dim, directory))
         minibatch = config.algorithm.batch_size is not None
-        compiled = world.agree(lambda: wants_compiled(config.engine, prepared.data, minibatch))
+        serving = isinstance(config.algorithm, Serving)
+        example = prepared.example.likelihood if serving else prepared.example
+        compiled = world.agree(lambda: wants_compiled(config.engine, example, minibatch))
         engine = Engine(world, compiled, config.model.fingerprint())
         launch = _launch_facts(world, engine)
         world.from_root(lambda: describe(prepared, launch))
-        with _logging(directory, world), BlockLoop(world, prepared, engine, started) as loop:
+        loop_of = ServerLoop if serving else BlockLoop
+        with _logging(directory, world), loop_of(world, prepared, engine, started) as loop:
             world.where = loop.where
             log.debug("rank %d of %d, threads: %s, engine: %s", world.rank, world.size, threads, engine.name)
             if config.draws == 0:
@@ -98,13 +116,16 @@ def sample(
             if found is not None:
                 loop.restore(found)
             checkpoints = Checkpoints(world, directory / folder.CHECKPOINTS)
-            watchdog = Watchdog(world, config.output.watchdog_seconds, folder.log_file(directory, world.rank))
+            # An agent may wait for its turn as long as all others work: with a server, the server's watchdog is enough.
+            watched = world.rank == 0 or not isinstance(config.algorithm, Serving)
+            patience = config.output.watchdog_seconds if watched else None
+            watchdog = Watchdog(world, patience, folder.log_file(directory, world.rank))
             with (
-                world.agree(lambda: _writer(world, prepared, directory, loop.blocks.largest_draws, segment)) as writer,
+                world.agree(lambda: _writer(world, prepared, directory, loop, segment)) as writer,
                 watchdog,
             ):
                 pace = Pace(config.output, request, world.rank == 0, started, watchdog)
-                statistics = loop.run(writer, pace, checkpoints)
+                statistics = loop.run(writer, pace, checkpoints, terminal if world.rank == 0 else None)
             world.from_root(lambda: _finish(directory, statistics))
 
 
@@ -117,22 +138,33 @@ def _finish(directory: Path, statistics: dict[str, Any]) -> None:
     write_summary(directory, summary_of(open_run(directory)))
 
 
-def _writer(world: World, prepared: Prepared, directory: Path, draws_a_block: int, segment: int) -> DrawWriter:
+def _writer(world: World, prepared: Prepared, directory: Path, loop: BlockLoop | ServerLoop, segment: int) -> Any:
+    """Return this rank's writer; with a server it is the server's, and the others have none."""
     config = prepared.config
+    serving = isinstance(config.algorithm, Serving)
+    if serving and world.rank != 0:
+        return contextlib.nullcontext()
     return DrawWriter(
         directory,
         rank=world.rank,
         ranks=world.size,
-        clients=list(prepared.clients),
+        clients=[SERVER] if serving else list(prepared.clients),
         chains=config.chains,
         dim=prepared.dim,
         dtype=config.dtype,
-        capacity_per_block=draws_a_block,
+        capacity_per_block=loop.largest_draws,
         algorithm=config.algorithm.name,
         seed=config.seed,
-        coins="none" if config.algorithm.communicates == "never" else config.coins,
+        coins=_coins(config),
         segment=segment,
+        natural=loop.natural_shape if isinstance(loop, ServerLoop) else None,
     )
+
+
+def _coins(config: RunConfig) -> str:
+    if isinstance(config.algorithm, Serving):
+        return config.algorithm.coins
+    return "none" if config.algorithm.communicates == "never" else config.coins
 
 
 def _launch_facts(world: World, engine: Engine) -> dict[str, Any]:
@@ -152,6 +184,12 @@ def _threads(world: World) -> Iterator[str]:
     share = max(1, len(os.sched_getaffinity(0)) // ranks_on_this_node(world.comm))
     with threadpool_limits(None if "OMP_NUM_THREADS" in os.environ else share):
         yield os.environ.get("OMP_NUM_THREADS", str(share))
+
+
+def _limit_torch(threads: str) -> None:
+    """Give torch, where a model imported it, the same share; it reads OMP_NUM_THREADS itself."""
+    if "torch" in sys.modules and "OMP_NUM_THREADS" not in os.environ:
+        sys.modules["torch"].set_num_threads(int(threads))
 
 
 @contextlib.contextmanager

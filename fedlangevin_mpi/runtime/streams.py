@@ -137,41 +137,42 @@ class RowStreams:
 
     def draw(self, streams: BlockStreams) -> Rows:
         """Return the rows of a block: every subset of a client's rows has the same chance."""
-        clients, largest = self._weight.shape
-        index = np.empty((len(streams.iterations), clients, streams.chains, largest), np.int64)
+        iterations, chains, (clients, largest) = len(streams.iterations), streams.chains, self._weight.shape
+        row = np.empty((iterations, clients, chains, largest), np.int64)
         for c, client in enumerate(streams.clients):
-            count = int(self._drawn[c])
-            shape = (len(streams.iterations) * streams.chains, count)
-            uniforms = generator(streams.seed, Purpose.ROWS, client, streams.block).random(shape)
-            drawn = np.empty(shape, np.int64)
-            self._fill(uniforms, self._order[c], drawn)
-            index[:, c, :, :count] = drawn.reshape(len(streams.iterations), streams.chains, count)
-            index[:, c, :, count:] = 0
-            index[:, c] += self._offsets[c]
-        return Rows(index, self._drawn, self._weight)
+            count, first = int(self._drawn[c]), self._offsets[c]
+            own = generator(streams.seed, Purpose.ROWS, client, streams.block)
+            uniforms = own.random((iterations, chains, count))
+            self._fill(uniforms, self._order[c], first, row, c)
+            row[:, c, :, count:] = first
+        return Rows(row, self._drawn, self._weight)
 
 
-def draw_without_replacement(uniforms: Array, order: Array, drawn: Array) -> None:
+def draw_without_replacement(uniforms: Array, order: Array, first: int, row: Array, c: int) -> None:
     """Turn uniforms into distinct rows by a partial Fisher-Yates shuffle whose swaps are undone afterwards.
 
     Args:
-        uniforms: `(draws, n)` in [0, 1).
+        uniforms: `(T, chains, n)` in [0, 1).
         order: `(N,)` the identity, and again so on return.
-        drawn: `(draws, n)`, filled with rows in 0..N-1, distinct in each line.
+        first: number of the client's first row.
+        row: `(T, clients_here, chains, n or more)`; of client `c`, the first n of every minibatch are filled with
+            rows of `first`, ..., `first + N - 1`, distinct in each.
+        c: place of the client.
     """
     size = len(order)
-    draws, count = drawn.shape
+    iterations, chains, count = uniforms.shape
     swapped = np.empty(count, np.int64)
-    for t in range(draws):
-        for r in range(count):
-            other = r + int(uniforms[t, r] * (size - r))
-            swapped[r] = other
-            row = order[other]
-            order[other] = order[r]
-            order[r] = row
-            drawn[t, r] = row
-        for r in range(count - 1, -1, -1):
-            other = swapped[r]
-            row = order[other]
-            order[other] = order[r]
-            order[r] = row
+    for k in range(iterations):
+        for j in range(chains):
+            for r in range(count):
+                other = r + int(uniforms[k, j, r] * (size - r))
+                swapped[r] = other
+                chosen = order[other]
+                order[other] = order[r]
+                order[r] = chosen
+                row[k, c, j, r] = first + chosen
+            for r in range(count - 1, -1, -1):
+                other = swapped[r]
+                chosen = order[other]
+                order[other] = order[r]
+                order[r] = chosen

@@ -20,6 +20,7 @@ FORMAT_VERSION = 1
 POSITION = "draws/position"
 ITERATION = "draws/iteration"
 COMMITTED = "draws/committed"
+NATURAL = "draws/natural_parameters"
 CLIENTS = "clients"
 
 SERVER = -1

@@ -33,9 +33,12 @@ class Run:
         coins: `shared`: the chains took the same coins and are not independent; else `per_chain` or `none`.
         clients: how many clients the run has.
         chains: or particles.
+        particles: whether chains are particles: a draw is a whole approximation of the posterior, and the last one
+            counts. They are the server's state, without the coins of chains that a server deals out.
         dim: of a position.
         draws: how many draws are whole on every rank.
         files: the draw files, by segment and rank.
+        owners: the clients that have draws; of a particle method, the server alone (-1).
     """
 
     def __init__(self, directory: Path) -> None:
@@ -44,6 +47,7 @@ class Run:
         self.statistics: Statistics | None = read_statistics(directory)
         headers = segments.headers(directory)
         first = headers[0]
+        self._headers = headers
         self.files = [header.path for header in headers]
         self.algorithm, self.seed, self.coins = first.algorithm, first.seed, first.coins
         self.clients = self.resolved.clients
@@ -51,8 +55,10 @@ class Run:
         if self.dim != self.resolved.dim:
             raise StoreError(f"{first.path}: positions have dim {self.dim}, but run.yaml says {self.resolved.dim}")
         self._dtype = first.dtype
-        self._owners = [layout.SERVER] if layout.SERVER in first.clients else list(range(self.clients))
-        self._segments = segments.segments(headers, self._owners)
+        of_server = layout.SERVER in first.clients
+        self.particles = of_server and self.coins == "none"
+        self.owners = [layout.SERVER] if of_server else list(range(self.clients))
+        self._segments = segments.segments(headers, self.owners)
         self.draws = sum(segment.draws for segment in self._segments)
 
     @property
@@ -66,14 +72,25 @@ class Run:
         Raises:
             ConfigError: no such client.
         """
-        if client not in self._owners:
-            allowed = f"{self._owners[0]} to {self._owners[-1]}" if len(self._owners) > 1 else self._owners[0]
+        if client not in self.owners:
+            allowed = f"{self.owners[0]} to {self.owners[-1]}" if len(self.owners) > 1 else self.owners[0]
             raise ConfigError(f"client {client} has no draws in {self.directory}; allowed: {allowed}")
         return Draws(self._segments, [client], self.chains, self.dim, self._dtype)
 
     def average(self) -> Draws:
         """Return the draws of the average over clients, `(draw, chain, dim)`."""
-        return Draws(self._segments, self._owners, self.chains, self.dim, self._dtype)
+        return Draws(self._segments, self.owners, self.chains, self.dim, self._dtype)
+
+    def natural_parameters(self) -> Array:
+        """Return the natural parameters of every draw's Gaussian, of PVI and GVI.
+
+        Returns:
+            `(draw, 1 + d, d)`: `eta_1` and, below it, `eta_2`; of mean field `(draw, 2, d)` with its diagonal.
+
+        Raises:
+            StoreError: the run has none.
+        """
+        return np.concatenate([segment.read(layout.NATURAL) for segment in self._segments])
 
     def view(self, client: int | None = None) -> Draws:
         """Return the average, or one client's draws where one is named.
@@ -82,6 +99,11 @@ class Run:
             ConfigError: no such client.
         """
         return self.average() if client is None else self.position(client)
+
+    def newest_files(self) -> list[tuple[Path, int, tuple[int, ...]]]:
+        """Return the draw files that a run writes now, or wrote last: path, whole draws, clients."""
+        last = max(header.segment for header in self._headers)
+        return [(h.path, h.committed, h.clients) for h in self._headers if h.segment == last]
 
     def consensus_distance(self, draws: range | None = None) -> Array:
         """Return how far clients are from their average, `sqrt(mean |x_i - mean_j x_j|^2)` over clients and chains.
@@ -100,7 +122,7 @@ class Run:
     def _squared_distance(self, draws: range) -> Array:
         where = slice(draws.start, draws.stop, draws.step)
         average = self.average()[where].astype(np.float64)
-        squares = [np.square(self.position(client)[where] - average).sum(-1).mean(-1) for client in self._owners]
+        squares = [np.square(self.position(client)[where] - average).sum(-1).mean(-1) for client in self.owners]
         return np.asarray(np.mean(squares, axis=0))
 
     def named(self, client: int | None = None) -> dict[str, Array]:
@@ -125,6 +147,27 @@ class Run:
         from fedlangevin_mpi.evaluate.summary import summarise
 
         return summarise(self, client, predictive)
+
+    def plot_trace(self, count: int = 6) -> Any:
+        """Return a Matplotlib figure: the traces of the `count` parameters with the largest R-hat, a line a chain."""
+        from fedlangevin_mpi.report.quick import trace_figure
+
+        return trace_figure(self, count)
+
+    def plot_reliability(self) -> Any:
+        """Return a Matplotlib figure: accuracy against confidence of the held-out rows' predictions.
+
+        Raises:
+            ConfigError: the run has no held-out rows, or its model predicts no classes.
+        """
+        from fedlangevin_mpi.report.quick import reliability_figure
+
+        return reliability_figure(self)
+
+    def _repr_html_(self) -> str:
+        from fedlangevin_mpi.report.html import fragment
+
+        return fragment(self)
 
     def __repr__(self) -> str:
         shape = f"{self.draws} draws, {self.clients} clients, {self.chains} chains, dim {self.dim}"

@@ -51,6 +51,16 @@ class Segment(NamedTuple):
     draws: int
     sources: Mapping[int, Source]
 
+    def read(self, name: str) -> Array:
+        """Return a data set of the draws that count, of the first source's file.
+
+        Raises:
+            StoreError: the file has none of that name, or cannot be read.
+        """
+        with layout.reading(next(iter(self.sources.values())).path) as file:
+            values: Array = file[name][: self.draws]
+        return values
+
     def iterations(self) -> Array:
         """Return `(draws,)`: the 0-based iteration after which each draw was kept."""
         return iterations(next(iter(self.sources.values())).path, self.draws)

@@ -44,6 +44,7 @@ class DrawWriter:
     Attributes:
         path: of the file.
         buffer: `(rows, clients_here, chains, dim)`, C-contiguous, of the run's dtype.
+        natural: `(rows, *natural)` float64, beside `buffer`; None where none are kept.
         filled: how many draws wait in `buffer`; the next goes to this slot.
         committed: how many draws the file holds.
 
@@ -60,6 +61,7 @@ class DrawWriter:
         seed: of the run.
         coins: `shared` or `per_chain`, or `none` where chains share no randomness.
         segment: 0, and one more at each resume.
+        natural: shape of the natural parameters that are kept beside every draw; None: there are none.
         clock: seconds.
 
     Raises:
@@ -81,6 +83,7 @@ class DrawWriter:
         seed: int,
         coins: str,
         segment: int = 0,
+        natural: tuple[int, ...] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path = layout.rank_file(directory, rank, segment)
@@ -89,6 +92,7 @@ class DrawWriter:
         self._rows_per_write = max(1, _WRITE_BYTES // row_bytes)
         rows = self._rows_per_write + capacity_per_block
         self.buffer: Array = np.empty((rows, *row), dtype)
+        self.natural: Array | None = None if natural is None else np.empty((rows, *natural))
         self._iterations = np.empty(rows, np.int64)
         self.filled = 0
         self.committed = 0
@@ -118,8 +122,10 @@ class DrawWriter:
     def _lay_out(self, clients: Sequence[int], attributes: dict[str, str | int]) -> None:
         self._file.attrs.update(attributes)
         self._file[layout.CLIENTS] = np.asarray(clients, np.int64)
-        self._position = self._growing(layout.POSITION, self.buffer)
-        self._iteration = self._growing(layout.ITERATION, self._iterations)
+        kept = {layout.POSITION: self.buffer, layout.ITERATION: self._iterations}
+        if self.natural is not None:
+            kept[layout.NATURAL] = self.natural
+        self._datasets = [(self._growing(name, rows), rows) for name, rows in kept.items()]
         # Given a value at once: it gets its place in the file with the first, and must not while readers watch, who
         # would call the file corrupt (HDF5 issue 5251).
         self._committed = self._file.create_dataset(layout.COMMITTED, data=np.int64(0))
@@ -153,7 +159,7 @@ class DrawWriter:
         with self._failing_as("written"):
             if not self.path.exists():  # the system would go on writing to a file that nobody can open any more
                 raise FileNotFoundError("it was moved or removed during the run")
-            for dataset, rows in ((self._position, self.buffer), (self._iteration, self._iterations)):
+            for dataset, rows in self._datasets:
                 dataset.resize(stop, axis=0)
                 dataset[self.committed : stop] = rows[: self.filled]
             self._file.flush()  # before the count that promises them; flushing datasets alone is not enough

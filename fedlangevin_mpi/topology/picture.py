@@ -22,15 +22,12 @@ def draw_picture(graph: nx.Graph, W: Array, path: Path) -> None:
         path: file to write, `.png` or `.svg`.
 
     Raises:
-        ConfigError: another suffix, matplotlib is not installed, or the file cannot be written.
+        ConfigError: another suffix, or the file cannot be written.
     """
     if path.suffix not in (".png", ".svg"):
         raise ConfigError(f"picture {path}: allowed: a file name that ends in .png or .svg")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        hint = "pip install 'fedlangevin_mpi[plots]'"
-        raise ConfigError(f"picture {path}: matplotlib is not installed; allowed: {hint}") from None
+    from matplotlib.figure import Figure  # half a second, which only a picture is worth
+
     figure = Figure(figsize=(6, 6), layout="constrained")
     axes = figure.add_subplot(aspect="equal")
     axes.axis("off")

@@ -5,6 +5,7 @@ import pytest
 from scipy import optimize
 
 from fedlangevin_mpi.config import make_config
+from fedlangevin_mpi.data.toy_mixture import Mixture, ToyMixture
 from fedlangevin_mpi.evaluate import exact
 from fedlangevin_mpi.evaluate.diagnostics import standard_error
 from fedlangevin_mpi.runtime.run import run
@@ -61,6 +62,32 @@ def test_minibatches_of_conjugate_linear_regression_recover_the_posterior(tmp_pa
     assert (np.abs(series.mean(0) - target.mean) / standard_error(series)).max() < 4
     covariance = np.cov(draws.reshape(-1, 3).T)
     np.testing.assert_allclose(covariance, target.covariance, atol=0.05 * np.diag(target.covariance).max())
+
+
+def test_mixture_factors_with_a_normal_prior(tmp_path):
+    values = {
+        "seed": 4,
+        "clients": 2,
+        "chains": 8,
+        "iterations": 150_000,
+        "warmup": 5000,
+        "thin": 5,
+        "algorithm": {"name": "fald", "step_size": 0.06, "communication_probability": 1.0},
+        "model": {"name": "gaussian_mixture", "prior": {"name": "normal", "covariance": [[4.0, 2.0], [2.0, 4.0]]}},
+        "data": {"name": "toy_mixture_2d"},
+        "output": {"directory": str(tmp_path / "run")},
+    }
+    draws = open_run(run(make_config(values))).average()[:]
+    prior = Mixture(np.ones(1), np.zeros((1, 2)), np.array([[[4.0, 2.0], [2.0, 4.0]]]))
+    factor = Mixture(**ToyMixture(name="toy_mixture_2d").shards([0], 1, 0)[0].arrays)
+    weights, means, covariances = factor.times(prior)
+    weights = weights / weights.sum()
+    mean = weights @ means
+    second = np.einsum("m,mij->ij", weights, covariances + means[:, :, None] * means[:, None])
+    series, squares = draws.mean(axis=1), (draws**2).mean(axis=1)
+    assert standard_error(series).max() < 0.02
+    np.testing.assert_allclose(series.mean(0), mean, atol=4 * standard_error(series).max())
+    np.testing.assert_allclose(squares.mean(0), np.diag(second), rtol=0.05)
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,13 @@ def test_predictions_that_make_no_sense_are_refused(probabilities, y, problem):
         predictive.metrics(np.array(probabilities), np.array(y))
 
 
+def test_every_draw_may_have_a_noise_scale_of_its_own():
+    means, y, scales = np.array([[0.0, 1.0], [2.0, 3.0]]), np.array([0.5, 2.5]), np.array([[0.5], [2.0]])
+    densities = norm(means, scales).pdf(y)
+    found = predictive.regression_metrics(means, y, scales)["nll"]
+    assert found == pytest.approx(-np.log(densities.mean(0)).mean(), rel=1e-12)
+
+
 def test_other_arguments_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="no draws"):
         predictive.posterior_predictive(lambda p, x: p, np.empty((0, 3)), np.empty((2, 2)))

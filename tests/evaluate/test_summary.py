@@ -106,11 +106,54 @@ def test_run_that_is_still_going_leaves_open_what_it_cannot_know(make_run, x):
 
 
 def test_many_parameters_are_diagnosed_in_part(make_run, x, monkeypatch):
-    monkeypatch.setattr(summary, "DIAGNOSED", 2)
     monkeypatch.setattr(summary, "_SERIES_BYTES", 200 * 4 * 8)
+    monkeypatch.setattr(summary, "DIAGNOSED", 2)
     found = open_run(make_run(x)).summary()["parameters"]
     assert [value is None for value in found["ess_bulk"]] == [False, True, False]
     assert None not in found["mean"] + found["sd"] + found["hdi_low"]
+
+
+PARTICLES = {"algorithm": "dsvgd", "coins": "none"}
+
+
+def test_particles_are_summarised_by_the_last_draw_alone(make_run, x):
+    run = open_run(make_run(x[:, :1], placement=[[-1]], about=PARTICLES))
+    assert run.particles
+    found = summarise(run)
+    assert list(found) == [*CONTRACT[:-2], "particles", *CONTRACT[-2:]]
+    assert (found["particles"], found["draws"]) == (4, 200)
+    last = x[-1, 0]
+    np.testing.assert_allclose(found["parameters"]["mean"], last.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(found["parameters"]["sd"], last.std(0, ddof=1), rtol=1e-12)
+    for name in ("mcse_mean", "ess_bulk", "ess_tail", "r_hat"):
+        assert found["parameters"][name] == [None] * 3
+
+
+def test_one_particle_is_a_point(make_run, x):
+    found = open_run(make_run(x[:, :1, :1], placement=[[-1]], about=PARTICLES)).summary()["parameters"]
+    np.testing.assert_array_equal(found["mean"], x[-1, 0, 0])
+    assert found["sd"] == [None] * 3
+
+
+@pytest.mark.parametrize("coins", ["shared", "per_chain"])
+def test_chains_in_a_servers_file_are_chains(make_run, x, coins):
+    run = open_run(make_run(x[:, :1], placement=[[-1]], about={"algorithm": "dsgld", "coins": coins}))
+    found = summarise(run)
+    assert not run.particles
+    assert "particles" not in found
+    np.testing.assert_allclose(found["parameters"]["mean"], x[:, 0].mean((0, 1)), rtol=1e-12)
+    assert None not in found["parameters"]["r_hat"]
+
+
+def test_particles_predict_together_and_by_their_density_estimate(make_run, x):
+    features = np.random.default_rng(0).normal(size=(50, 3))
+    labels = (features[:, 1] > 0.3).astype(int)
+    run = open_run(make_run(x[:, :1], placement=[[-1]], about=PARTICLES))
+    predictive = Predictive(probabilities, features, labels, smoothed=lambda p, f: probabilities(p / 10, f))
+    expected = metrics(probabilities(x[-1, 0], features).mean(0), labels)
+    smooth = metrics(probabilities(x[-1, 0] / 10, features).mean(0), labels)
+    expected |= {f"kde_{name}": value for name, value in smooth.items()}
+    assert summarise(run, None, predictive)["metrics"] == pytest.approx(expected, rel=1e-12)
 
 
 def test_unknown_client_is_refused(make_run, x):
@@ -134,21 +177,30 @@ def test_classifier_is_judged_by_its_mean_predictive(make_run, x):
 def test_regression_is_judged_by_its_mixture(make_run, x):
     features = np.random.default_rng(0).normal(size=(50, 3))
     targets = features @ [0.0, 5.0, -3.0] + 1
-    predictive = Predictive(lambda positions, f: positions @ f.T, features, targets, noise_scale=2.0)
+    predictive = Predictive(
+        lambda positions, f: positions @ f.T, features, targets, lambda positions: np.full((len(positions), 1), 2.0)
+    )
     found = summarise(open_run(make_run(x)), 0, predictive)["metrics"]
     assert found == pytest.approx(regression_metrics(x[:, 0].reshape(-1, 3) @ features.T, targets, 2.0), rel=1e-12)
 
 
-def test_long_runs_predict_from_draws_evenly_spaced(make_run, x, monkeypatch):
-    monkeypatch.setattr(summary, "_PREDICTIVE_POSITIONS", 100)
+def test_long_runs_predict_from_draws_evenly_spaced(make_run, x):
     seen = []
 
     def predict(positions, features):
         seen.append(positions)
         return np.full((len(positions), 1, 2), 0.5)
 
-    summarise(open_run(make_run(x)), 0, Predictive(predict, np.zeros((1, 3)), np.zeros(1)))
+    summarise(open_run(make_run(x)), 0, Predictive(predict, np.zeros((1, 3)), np.zeros(1), most=100))
     np.testing.assert_array_equal(np.concatenate(seen), x[::8, 0].reshape(100, 3))
+
+
+def test_some_parameters_can_be_summarised_alone(make_run, x):
+    run = open_run(make_run(x))
+    all_of_them, some = run.summary()["parameters"], summarise(run, most=2)["parameters"]
+    assert some["name"] == all_of_them["name"]
+    for name in PARAMETERS[1:]:
+        assert some[name] == [all_of_them[name][0], None, all_of_them[name][2]]
 
 
 def test_one_column_fits_whatever_the_length(x):
@@ -160,6 +212,6 @@ def test_one_column_fits_whatever_the_length(x):
             widths.append(index[2])
             return x[:, 0][index]
 
-    found = summary._parameters(Recorder(shape=(10**8, 4, 3)), ["a", "b", "c"], False)
-    assert widths == [slice(0, 1), slice(1, 2), slice(2, 3)]
+    found = summary._parameters(Recorder(shape=(10**8, 4, 3)), ["a", "b", "c"], False, None)
+    assert widths == [slice(0, 1, 1), slice(1, 2, 1), slice(2, 3, 1)]
     assert len(found["mean"]) == 3

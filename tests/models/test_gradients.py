@@ -55,16 +55,32 @@ def make_model():
 
 KINDS: dict[str, dict[str, Any]] = {
     "gaussian": {"name": "gaussian"},
+    "mixture": {"name": "gaussian_mixture", "prior": {"name": "normal", "mean": 0.3, "scale": 1.5}},
+    "bounded_mixture": {"name": "gaussian_mixture", "prior": {"name": "uniform", "low": -9.0, "high": 9.0}},
     "linear": {"name": "linear_regression", "noise_scale": 0.7, "prior_scale": 1.5},
     "logistic": {"name": "logistic_regression", "prior_scale": 0.8},
     "hierarchical": {"name": "logistic_regression", "precision_prior": {"shape": 1.5, "rate": 0.4}},
     "softmax": {"name": "softmax_regression", "prior_scale": 0.6},
     "custom_numpy": {"name": "custom", "factory": "user_numpy:make_model"},
     "custom_torch": {"name": "custom", "factory": "user_torch:make_model"},
+    "network": {"name": "network", "module": "mlp", "options": {"hidden": [4], "activation": "tanh"}},
+    "network_gaussian": {
+        "name": "network",
+        "module": "mlp",
+        "options": {"hidden": [2, 3], "activation": "sigmoid"},
+        "likelihood": "gaussian",
+        "noise_scale": 0.4,
+        "weight_decay": 2.0,
+    },
 }
-WITH_ROWS = [kind for kind in KINDS if kind != "gaussian"]
-COMPILED = [(kind, batch) for kind in KINDS if kind != "custom_torch" for batch in ("rows", "everything")]
-COMPILED.remove(("gaussian", "rows"))
+TORCH_KINDS = ["custom_torch", "network", "network_gaussian"]
+WITH_ROWS = [kind for kind, values in KINDS.items() if models()[values["name"]].has_rows]
+COMPILED = [
+    (kind, batch)
+    for kind in KINDS
+    for batch in ("rows", "everything")
+    if kind not in TORCH_KINDS and (batch == "everything" or kind in WITH_ROWS)
+]
 
 
 class Problem(NamedTuple):
@@ -90,6 +106,17 @@ def gaussian_shards() -> list[Shard]:
     return [Shard(c, {"mean": means[c], "covariance": f @ f.T}, "made up") for c, f in enumerate(factors)]
 
 
+def mixture_shards() -> list[Shard]:
+    """Two, one and three components."""
+    rng = np.random.default_rng(4)
+    shards = []
+    for c, k in enumerate([2, 1, 3]):
+        factors = rng.normal(size=(k, P, 5))
+        arrays = {"weights": rng.random(k), "means": rng.normal(size=(k, P)), "covariances": factors @ factors.mT}
+        shards.append(Shard(c, arrays, "made up"))
+    return shards
+
+
 @pytest.fixture(scope="module", autouse=True)
 def user_modules(tmp_path_factory):
     folder = tmp_path_factory.mktemp("user")
@@ -105,12 +132,13 @@ def user_modules(tmp_path_factory):
 def problem(request, row_shards) -> Problem:
     kind = request.param
     values = KINDS[kind]
-    if kind == "custom_torch":
+    if kind in TORCH_KINDS:
         pytest.importorskip("torch")
     model = models()[values["name"]](**values)
-    labels = {"softmax": 3, "linear": 0, "custom_numpy": 0}.get(kind, 2)
-    shards = row_shards(SIZES, P, labels) if kind in WITH_ROWS else gaussian_shards()
-    if kind == "softmax":
+    labels = {"softmax": 3, "network": 3, "linear": 0, "custom_numpy": 0, "network_gaussian": 0}.get(kind, 2)
+    without_rows = mixture_shards() if "mixture" in kind else gaussian_shards()
+    shards = row_shards(SIZES, P, labels) if kind in WITH_ROWS else without_rows
+    if labels == 3:
         shards[0].arrays["y"][0] = 2  # so that client 0 alone tells the number of classes
     return Problem(model, shards, model.dimension(model.facts(shards[0])))
 
@@ -185,12 +213,25 @@ def test_compiled_and_interpreted_agree(problem, batch, dtype, tolerance, draw_r
     np.testing.assert_array_equal(theta, before)
 
 
-@every(["custom_torch"])
+@pytest.mark.parametrize("batch", [4, 6, 7, None])
+@pytest.mark.parametrize("kind", ["linear", "logistic", "hierarchical"])
+def test_groups_and_tiles_of_rows_leave_none_out(kind, batch, row_shards, draw_rows):
+    sizes = (130, 7, 64)
+    model, shards = models()[KINDS[kind]["name"]](**KINDS[kind]), row_shards(sizes, 11, 0 if kind == "linear" else 2)
+    facts = model.facts(shards[0])
+    data = model.pack(shards, WEIGHTS, facts, np.dtype(float))
+    theta = np.random.default_rng(2).normal(size=(3, CHAINS, model.dimension(facts)))
+    chosen = draw_rows(sizes, batch, CHAINS, 1) if batch else Everything(3)
+    expected = gradient(theta, data, chosen, 0)
+    np.testing.assert_allclose(compiled(theta, data, chosen, 0), expected, rtol=1e-12, atol=1e-11)
+
+
+@every(TORCH_KINDS)
 def test_torch_models_have_no_compiled_gradient(problem):
     kind = type(problem.pack())
     assert all(meaning(gradient, kind, batch).compiled is None for batch in (Rows, Everything))
 
 
-@every(["custom_torch"])
+@every(TORCH_KINDS)
 def test_torch_gradients_keep_float32(problem):
     assert gradient(problem.positions(np.float32), problem.pack(np.float32), Everything(3), 0).dtype == np.float32

@@ -4,7 +4,7 @@ import numba
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from scipy import stats
+from scipy import special, stats
 from sklearn.linear_model import LogisticRegression as SklearnLogistic
 
 from fedlangevin_mpi.data.shard import Shard
@@ -86,6 +86,22 @@ def test_predicts_the_probabilities_of_both_classes(model):
         reference = SklearnLogistic()
         reference.coef_, reference.intercept_, reference.classes_ = position[None, :3], np.zeros(1), np.arange(2)
         np.testing.assert_allclose(probabilities, reference.predict_proba(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("model", [LogisticRegression(), HIERARCHICAL])
+def test_density_estimates_predict_the_mean_over_their_kernels(model):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6, 3))
+    positions = rng.normal(size=(4, model.dimension(Facts(3, 2))))
+    found = model.predict_kde(positions, x, Facts(3, 2), 0.55)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    scores = (positions[:, :3] @ x.T)[..., None] + 0.55 * np.linalg.norm(x, axis=1)[:, None] * nodes
+    expected = special.expit(scores) @ weights / weights.sum()
+    np.testing.assert_allclose(found[..., 1], expected, atol=0.01)  # the probit approximation's own error
+    np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-12)
+    assert abs(model.predict(positions, x, Facts(3, 2))[..., 1] - expected).max() > 0.02
+    literal = 1 / (1 + np.exp(-((1 + 0.55**2 * (x * x).sum(1) * np.pi / 8) ** -0.5) * (positions[:, :3] @ x.T)))
+    np.testing.assert_allclose(found[..., 1], literal, rtol=1e-12)  # equations (26) and (27)
 
 
 def test_parameters_name_the_precision_only_where_it_is_sampled():

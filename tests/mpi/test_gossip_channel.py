@@ -12,9 +12,9 @@ from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.errors import ConfigError, FedLangevinError
 from fedlangevin_mpi.generic import exchange
 from fedlangevin_mpi.runtime.engine import Engine
-from fedlangevin_mpi.runtime.mixing import one_peer_exponential, pairwise
 from fedlangevin_mpi.runtime.placement import place
 from fedlangevin_mpi.topology import mixing_matrix, read_topology
+from fedlangevin_mpi.topology.scheduled import one_peer_exponential, pairwise
 
 DIM = 3
 SHIPPED = Path(__file__).parents[2] / "topologies"

@@ -64,10 +64,20 @@ def test_a_file_gives_the_start(mpi_tmp_path):
     np.testing.assert_allclose(x, np.broadcast_to(position, x.shape), rtol=0, atol=1e-200)
 
 
+def test_a_file_may_give_every_client_a_start_of_its_own(mpi_tmp_path):
+    path = mpi_tmp_path / "start.npz"
+    position = np.arange(24.0).reshape(4, 3, 2)
+    if COMM.rank == 0:
+        np.savez(path, position=position)
+    COMM.Barrier()
+    x, _ = first_positions(mpi_tmp_path, {"name": "file", "path": str(path)})
+    np.testing.assert_allclose(x, position, rtol=0, atol=1e-200)
+
+
 def test_a_start_of_another_shape_is_refused(mpi_tmp_path):
     path = mpi_tmp_path / "start.npz"
     if COMM.rank == 0:
         np.savez(path, position=np.zeros((3, 7)))
     COMM.Barrier()
-    with pytest.raises(ConfigError, match=r"has shape \(3, 7\); allowed: \(3, 2\)"):
+    with pytest.raises(ConfigError, match=r"has shape \(3, 7\); allowed: \(3, 2\), or \(4, 3, 2\)"):
         first_positions(mpi_tmp_path, {"name": "file", "path": str(path)})

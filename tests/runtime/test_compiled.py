@@ -22,7 +22,8 @@ from fedlangevin_mpi.runtime.compiled import Compiler
 from fedlangevin_mpi.runtime.streams import draw_without_replacement
 
 compiler = Compiler()
-compiler.compile(draw_without_replacement, np.zeros((1, 1)), np.zeros(1, np.int64), np.zeros((1, 1), np.int64))
+sample = np.zeros((1, 1, 1)), np.zeros(1, np.int64), 0, np.zeros((1, 1, 1, 1), np.int64), 0
+compiler.compile(draw_without_replacement, *sample)
 print(compiler.cache_hits(draw_without_replacement))
 """
 

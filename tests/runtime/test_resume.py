@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from fedlangevin_mpi.algorithms import algorithms
 from fedlangevin_mpi.errors import ConfigError, ShardError, StoppedError
 from fedlangevin_mpi.runtime import blocks
 from fedlangevin_mpi.runtime.pace import Pace
 from fedlangevin_mpi.runtime.resume import resume
 from fedlangevin_mpi.runtime.run import run
 from fedlangevin_mpi.store.reader import open_run
-from tests.resuming import config, counts, draws
+from tests.resuming import ALGORITHMS, config, counts, draws
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def signal_at(monkeypatch):
 
 
 @pytest.mark.parametrize("engine", ["compiled", "interpreted"])
-@pytest.mark.parametrize("name", algorithms())
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_stopped_three_times_is_the_run_in_one_go(tmp_path, name, engine, short_blocks, signal_at):
     whole = open_run(run(config(tmp_path / "whole", name, engine, 500), comm=MPI.COMM_SELF))
     folder = tmp_path / "stopped"
@@ -75,7 +74,7 @@ def test_what_is_complete_stays_as_it_is(begun):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("seed=4", "seed: found 4, but the run was begun with 3; allowed in a resume: iterations, output."),
+        ("seed=4", "seed: found 4, but the run was begun with 3; allowed in a resume: iterations, algorithm."),
         ("algorithm.step_size=0.1", "algorithm.step_size: found 0.1, but the run was begun with 0.02"),
         ("thin=1", "thin: found 1, but the run was begun with 3"),
         ("iterations=99", "iterations: found 99; allowed: at least 100"),

@@ -8,8 +8,8 @@ import pytest
 
 from fedlangevin_mpi.config import make_config
 from fedlangevin_mpi.errors import ConfigError
-from fedlangevin_mpi.runtime.mixing import mixing_of, one_peer_exponential, pairwise
 from fedlangevin_mpi.store.metadata import Topology
+from fedlangevin_mpi.topology.scheduled import mixing_of, one_peer_exponential, pairwise
 
 SHIPPED = Path(__file__).parents[2] / "topologies"
 

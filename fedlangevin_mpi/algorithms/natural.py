@@ -1,0 +1,84 @@
+"""Gaussians by their natural parameters, full or with a diagonal covariance (mean field).
+
+    log N(theta | eta) = eta_1' theta + theta' eta_2 theta + const,   eta_1 = P m,   eta_2 = -P / 2
+
+for mean m and precision P. They are kept as one array: `eta_1 (d,)` in row 0; below it `eta_2`, `(d, d)`, or its
+diagonal in row 1. Products and quotients of Gaussians are sums and differences of arrays; where `eta_2` is not negative
+definite the array is a factor, but no density.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from fedlangevin_mpi.algorithms.base import Array
+from fedlangevin_mpi.errors import FedLangevinError
+
+
+def natural(linear: Array, precision: Array, full: bool) -> Array:
+    """Return the natural parameters, `(1 + d, d)` or `(2, d)`.
+
+    Args:
+        linear: `P m`, `(d,)`.
+        precision: `P`, `(d, d)`.
+        full: whether all of `P` counts; else its diagonal.
+    """
+    second = -precision / 2 if full else -np.diagonal(precision)[None] / 2
+    return np.concatenate([linear[None], second])
+
+
+def precision_of(eta: Array) -> Array:
+    """Return P, `(d, d)`, symmetric."""
+    second = eta[1:]
+    return np.diag(-2 * second[0]) if is_mean_field(eta) else -(second + second.T)
+
+
+def is_mean_field(eta: Array) -> bool:
+    """Say whether the covariance is diagonal; in one dimension the two forms are the same."""
+    return len(eta) == 2
+
+
+def root_of(eta: Array) -> Array | None:
+    """Return the lower triangular R with `P = R R'`, or None where P is not positive definite."""
+    try:
+        root: Array = np.linalg.cholesky(precision_of(eta))
+    except np.linalg.LinAlgError:
+        return None
+    return root if np.isfinite(root).all() else None
+
+
+def checked_root(eta: Array) -> Array:
+    """Return what `root_of` does.
+
+    Raises:
+        FedLangevinError: the precision is not positive definite.
+    """
+    root = root_of(eta)
+    if root is None:
+        raise FedLangevinError(
+            "q is no density, as its precision is not positive definite: with a flat prior, the agents that had a turn "
+            "may not fix every direction yet; undamped changes of several agents at once can add up to too much. A "
+            "proper prior or a smaller damping helps"
+        )
+    return root
+
+
+def mean_of(eta: Array, root: Array) -> Array:
+    """Return m, given the root of P."""
+    return np.asarray(solve_triangular(root.T, solve_triangular(root, eta[0], lower=True), lower=False))
+
+
+def spread(root: Array, normals: Array) -> Array:
+    """Return deviations from the mean `(n, d)` of covariance `P^-1`, made from standard normals `(n, d)`."""
+    return np.asarray(solve_triangular(root.T, normals.T, lower=False).T)
+
+
+def sample(eta: Array, normals: Array) -> Array:
+    """Return draws `(n, d)` made from standard normals `(n, d)`.
+
+    Raises:
+        FedLangevinError: the precision is not positive definite.
+    """
+    root = checked_root(eta)
+    return mean_of(eta, root) + spread(root, normals)

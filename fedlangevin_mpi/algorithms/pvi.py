@@ -1,0 +1,170 @@
+"""PVI, partitioned variational inference, with Gaussian factors.
+
+The server holds `q = p_0 prod_k t_k` by its natural parameters `eta = eta_0 + sum_k eta_k` (`natural`). The scheduled
+agent k divides its factor out and fits q again,
+
+    q^(i) = argmin_q E_q[L_k] + alpha KL(q || q^(i-1) / t_k),   eta_k^(i) = eta_k^(i-1) + eta^(i) - eta^(i-1)
+
+in closed form where `L_k` is quadratic and the prior Gaussian; else by L natural-gradient steps, for which the optimum
+is a fixed point (Bui et al. 2018, property 4):
+
+    eta <- (1 - rho) eta + rho (eta^(i-1) - eta_k + grad_mu E_q[-L_k / alpha])
+
+with `grad_mu` that of the mean parameters: `(E[H] m - E[g], -E[H] / 2)` for gradient g and Hessian H of `L_k`. Both
+expectations come from gradients at S reparameterised samples `theta = m + R^-T z`, in pairs z and -z, as
+`E[H] = E[g z'] R'` (Price). A step that would leave the positive definite precisions is halved until it does not.
+
+Scheduled alone and undamped, agents replace q (the paper's algorithm 1). Several at once add damped changes,
+`eta += rho_d sum_k (eta^k - eta)`, and keep the same share in their factors, so `eta = eta_0 + sum_k eta_k` always
+holds, and a point that no agent's fit changes is a fixed point of every schedule: PVI's. On quadratic `L_k` with full
+covariance the fit is `eta_k = ` the likelihood's own parameters whatever the cavity, so any schedule is exact after
+every agent had one undamped turn, and with damping converges as `(1 - rho_d)^turns`.
+
+Bui, Nguyen, Swaroop, Turner: Partitioned variational inference: a unified framework encompassing federated and
+continual learning, 2018; Kassab, Simeone 2020 (`serving`), eqs. (4)-(9) and algorithm 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedlangevin_mpi.algorithms.base import Array
+from fedlangevin_mpi.algorithms.natural import (
+    checked_root,
+    is_mean_field,
+    mean_of,
+    natural,
+    precision_of,
+    root_of,
+    sample,
+    spread,
+)
+from fedlangevin_mpi.algorithms.schedule import StepSize
+from fedlangevin_mpi.algorithms.serving import Sent, Target, Together, Turn
+from fedlangevin_mpi.generic import gradient
+
+_HALVINGS = 60
+
+
+@dataclass
+class GaussianFactor:
+    """What an agent remembers: the natural parameters of its factor `t_k`."""
+
+    eta: Array
+
+
+def conjugate_fit(cavity: Array, quadratic: tuple[Array, Array], alpha: float, diagonal: bool) -> Array:
+    """Return the exact fit to `cavity * exp(-L / alpha)` for `L = 1/2 (theta - m)' H (theta - m)`.
+
+    With a diagonal covariance, the fit has the exact mean and the diagonal of the precision.
+    """
+    m, H = quadratic
+    linear, precision = cavity[0] + H @ m / alpha, precision_of(cavity) + H / alpha
+    if diagonal:
+        linear = np.diagonal(precision) * np.linalg.solve(precision, linear)
+    return natural(linear, precision, full=not diagonal)
+
+
+def reparameterised_fit(start: Array, cavity: Array, target: Target, turn: Turn, alpha: float) -> Array:
+    """Return q after natural-gradient steps from `start` towards the fit to `cavity * exp(-L / alpha)`.
+
+    `turn.noise (L, S / 2, d)` holds the normals, each used with both signs.
+    """
+    eta, diagonal = start, is_mean_field(start)
+    for step, half in enumerate(turn.noise):
+        root = checked_root(eta)
+        mean, z = mean_of(eta, root), np.concatenate([half, -half])
+        theta = np.ascontiguousarray(mean + spread(root, z))[None]
+        slopes = gradient(theta, target.likelihood, turn.batch, step)[0]
+        # Price: E[H] = E[g z'] R' for theta = m + R^-T z.
+        hessian = (slopes.T @ z / len(z)) @ root.T
+        hessian = (hessian + hessian.T) / 2
+        if diagonal:
+            hessian = np.diag(np.diagonal(hessian))
+        optimum = cavity + natural(hessian @ mean - slopes.mean(0), hessian, full=not diagonal) / alpha
+        eta = _damped(eta, optimum, turn.steps[step])
+    return eta
+
+
+def _damped(eta: Array, optimum: Array, rho: float) -> Array:
+    """Return `(1 - rho) eta + rho optimum`, rho halved until the precision is positive definite."""
+    for _ in range(_HALVINGS):
+        new: Array = (1 - rho) * eta + rho * optimum
+        if root_of(new) is not None:
+            return new
+        rho /= 2
+    return eta
+
+
+class GaussianVariational(Together):
+    """What PVI and GVI share."""
+
+    natural: ClassVar[bool] = True
+
+    covariance: Annotated[
+        Literal["full", "diagonal"], Field(description="of q: full, d + d^2 numbers travel; diagonal: 2 d")
+    ] = "full"
+    step_size: Annotated[
+        StepSize, Field(description="rho of a natural-gradient step, at most 1; a decaying one averages noise out")
+    ] = 0.1
+    samples: Annotated[int, Field(ge=2, multiple_of=2, description="S: of q in a natural-gradient step")] = 32
+
+    def normals(self, rows: int) -> int:
+        """Return S / 2."""
+        return self.samples // 2
+
+    def refusal(self, dim: int, target: Target, start: Array) -> str | None:
+        """Refuse a prior that is not Gaussian."""
+        proper = target.normal_prior is not None and np.linalg.eigvalsh(target.normal_prior[1])[0] > 0
+        if target.normal_prior is None or (target.quadratic is None and not proper):
+            found = "not Gaussian" if target.normal_prior is None else "flat"
+            return (
+                f"model: found a prior that is {found}; allowed: a Gaussian one for {self.name}, whose q starts with "
+                "it (a finite prior_scale, or prior: {name: normal})"
+            )
+        return None
+
+    def served(self, start: Array, target: Target) -> Array:
+        """Return the prior's natural parameters: `q^(0) = p_0`."""
+        assert target.normal_prior is not None  # by refusal
+        mean, precision = target.normal_prior
+        return natural(precision @ mean, precision, full=self.covariance == "full")
+
+    def agent(self, start: Array, target: Target) -> GaussianFactor:
+        """Return the factor 1."""
+        return GaussianFactor(np.zeros_like(self.served(start, target)))
+
+    def work(self, kernel: Any, memory: GaussianFactor, target: Target, received: Array, turn: Turn) -> Array:
+        """Return the fit of q with this agent's factor replaced, eq. (5)."""
+        cavity = received - memory.eta
+        if target.quadratic is not None:
+            fit = conjugate_fit(cavity, target.quadratic, self.temperature, self.covariance == "diagonal")
+        else:
+            fit = reparameterised_fit(received, cavity, target, turn, self.temperature)
+        return fit
+
+    def settle(
+        self, kernel: Any, memory: GaussianFactor, target: Target, received: Array, sent: Sent, turn: Turn
+    ) -> None:
+        """Give the factor its share of the change, eq. (9)."""
+        memory.eta = memory.eta + self.damping * (sent.own - received)
+
+    def draw(self, served: Array, normals: Array) -> Array:
+        """Return draws of q."""
+        return sample(served, normals)
+
+    def gradients(self, target: Target, steps: int, rows: int) -> int:
+        """Return L S, or 0 in closed form."""
+        return 0 if target.quadratic is not None else steps * self.samples
+
+
+class Pvi(GaussianVariational):
+    """PVI with Gaussian factors, full or mean field (Bui et al. 2018)."""
+
+    summary: ClassVar[str] = "partitioned variational inference: Gaussian factors, one agent's fitted at a time"
+
+    name: Literal["pvi"] = "pvi"

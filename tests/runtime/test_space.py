@@ -1,0 +1,42 @@
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from fedlangevin_mpi.config import make_config
+from fedlangevin_mpi.errors import ConfigError
+from fedlangevin_mpi.runtime import space
+
+
+def config(**more):
+    values = {
+        "iterations": 1100,
+        "warmup": 100,
+        "thin": 10,
+        "chains": 2,
+        "algorithm": {"name": "fald", "step_size": 1, "communication_probability": 0.5},
+        "model": {"name": "gaussian"},
+        "data": {"name": "synthetic_gaussian", "dim": 3},
+    }
+    return make_config(values | more)
+
+
+@pytest.mark.parametrize(("dtype", "bytes_of_a_number"), [("float64", 8), ("float32", 4)])
+def test_draws_that_do_not_fit_are_refused(dtype, bytes_of_a_number, tmp_path, monkeypatch, caplog):
+    size = 100 * 4 * 2 * 1_000_000 * bytes_of_a_number
+    free = SimpleNamespace(free=size)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: free)
+    with caplog.at_level(logging.INFO):
+        space.check_space(config(dtype=dtype), 4, 1_000_000, tmp_path / "not" / "yet")
+    assert f"will take {size / 1e9:.3g} GB of the {size / 1e9:.3g} GB" in caplog.text
+    free.free -= 1
+    with pytest.raises(
+        ConfigError, match=rf"thin: found 10: 100 draws of 4 clients.*{tmp_path} has .* GB free; allowed"
+    ):
+        space.check_space(config(dtype=dtype), 4, 1_000_000, tmp_path / "not" / "yet")
+
+
+def test_small_runs_say_nothing(tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        space.check_space(config(), 4, 3, tmp_path)
+    assert not caplog.text

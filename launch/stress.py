@@ -115,8 +115,15 @@ def checkpointing(folder: Path, _: int, delay: float) -> None:
     """Return when a part of a checkpoint, or its manifest, is half written."""
     time.sleep(delay)
     deadline = time.monotonic() + 5.0
-    while not list(folder.glob("checkpoint/*/.*.partial")) and time.monotonic() < deadline:
+    while not half_written(folder) and time.monotonic() < deadline:
         pass
+
+
+def half_written(folder: Path) -> bool:
+    try:
+        return bool(list(folder.glob("checkpoint/*/.*.partial")))
+    except FileNotFoundError:  # an old checkpoint went away meanwhile
+        return False
 
 
 def storing(folder: Path, segment: int, delay: float) -> None:

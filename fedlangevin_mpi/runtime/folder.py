@@ -48,10 +48,14 @@ class Lock:
 
         Raises:
             ConfigError: another process holds it, and went on to for some seconds.
+            StoreError: it cannot be read.
         """
         if self._descriptor is not None or not directory.is_dir():
             return
-        self._descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            self._descriptor = os.open(directory, os.O_RDONLY)
+        except OSError as e:
+            raise StoreError(f"{directory}: cannot be read ({e})") from None
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:

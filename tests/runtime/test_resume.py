@@ -151,6 +151,13 @@ def test_max_seconds_stops_with_a_checkpoint(tmp_path):
     assert open_run(tmp_path / "run").draws == (100 - 50) // 3
 
 
+def test_a_folder_that_was_moved_goes_on_where_it_is(begun, tmp_path):
+    moved = begun.rename(tmp_path / "moved")
+    resume(moved, ["iterations=110"], comm=MPI.COMM_SELF)
+    assert open_run(moved).draws == (110 - 50) // 3
+    assert not begun.exists()
+
+
 def test_handlers_are_as_they_were_after_a_run(begun):
     before = [signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)]
     resume(begun, ["iterations=110"], comm=MPI.COMM_SELF)

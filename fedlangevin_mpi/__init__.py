@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mpi4py import MPI
 
     from fedlangevin_mpi.config import RunConfig
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from fedlangevin_mpi.store.reader import Run
 
 __version__ = "0.1.0"
-__all__ = ["CustomModel", "RunConfig", "open_run", "run"]
+__all__ = ["CustomModel", "RunConfig", "open_run", "resume", "run"]
 
 
 def run(config: RunConfig, *, comm: MPI.Intracomm | None = None, force: bool = False) -> Run:
@@ -31,6 +33,27 @@ def run(config: RunConfig, *, comm: MPI.Intracomm | None = None, force: bool = F
 
     directory = run_on(config, comm=comm, force=force)
     with World(comm) as world:  # until all have opened it, none may go on to replace it
+        return world.agree(lambda: open_run(directory))
+
+
+def resume(directory: Any, overrides: Sequence[str] = (), *, comm: MPI.Intracomm | None = None) -> Run:
+    """Go on with a run that was stopped, on all ranks together, and return the finished run on each of them.
+
+    Args:
+        directory: the run's folder.
+        overrides: `key=value`; `iterations` may grow.
+        comm: the ranks; COMM_WORLD by default.
+
+    Raises:
+        FedLangevinError: as `run`.
+    """
+    from pathlib import Path
+
+    from fedlangevin_mpi.comm.world import World
+    from fedlangevin_mpi.runtime.resume import resume as go_on
+
+    go_on(Path(directory), overrides, comm=comm)
+    with World(comm) as world:
         return world.agree(lambda: open_run(directory))
 
 

@@ -189,8 +189,9 @@ def _launch_resume(arguments: argparse.Namespace) -> NoReturn:
     from fedlangevin_mpi.runtime.resume import read_for_resume
 
     config, _ = read_for_resume(arguments.directory, arguments.overrides)
-    placement_of(config, arguments.ranks)
-    become_mpirun(arguments.ranks, ["resume", "--", str(arguments.directory), *arguments.overrides])
+    placement = placement_of(config, arguments.ranks)
+    program = ["resume", "--", str(arguments.directory), *arguments.overrides]
+    become_mpirun(arguments.ranks, program, placement, arguments.directory)
 
 
 def _launch(arguments: argparse.Namespace, overrides: list[str]) -> NoReturn:
@@ -200,9 +201,10 @@ def _launch(arguments: argparse.Namespace, overrides: list[str]) -> NoReturn:
     from fedlangevin_mpi.runtime.placement import placement_of
 
     config, _ = read_config(arguments.config, overrides)
-    placement_of(config, arguments.ranks)
+    placement = placement_of(config, arguments.ranks)
     flags = ["--force"] if arguments.force else []
-    become_mpirun(arguments.ranks, ["run", *flags, "--", arguments.config, *overrides])
+    program = ["run", *flags, "--", arguments.config, *overrides]
+    become_mpirun(arguments.ranks, program, placement, Path(config.output.directory))
 
 
 @contextlib.contextmanager

@@ -71,6 +71,10 @@ class Output(_Section):
     max_seconds: Annotated[
         float | None, Field(gt=0, description="stop with a checkpoint, exit status 75, after so many seconds")
     ] = None
+    watchdog_seconds: Annotated[
+        float | None,
+        Field(gt=0, description="fail when nothing was finished for so long, an iteration or half a second of them"),
+    ] = None
 
 
 _OF_THE_ALGORITHM = 0

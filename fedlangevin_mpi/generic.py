@@ -15,7 +15,8 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 # Full fastmath would turn a NaN into a ZeroDivisionError; these flags cost no speed and keep a NaN in its chain.
-OPTIONS: dict[str, Any] = {"fastmath": {"reassoc", "contract", "nsz", "arcp"}, "error_model": "numpy"}
+# Without the GIL a kernel leaves the interpreter to the watchdog while it waits for another rank.
+OPTIONS: dict[str, Any] = {"fastmath": {"reassoc", "contract", "nsz", "arcp"}, "error_model": "numpy", "nogil": True}
 """With which Numba compiles."""
 
 

@@ -70,10 +70,14 @@ class Lock:
 
         Raises:
             ConfigError: another process holds it, and went on to for some seconds.
+            StoreError: it cannot be read.
         """
         if self._descriptor is not None or not directory.is_dir():
             return
-        self._descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            self._descriptor = os.open(directory, os.O_RDONLY)
+        except OSError as e:
+            raise StoreError(f"{directory}: cannot be read ({e})") from None
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
@@ -244,9 +248,14 @@ def _versions() -> dict[str, str]:
     return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
 
 
+def log_file(directory: Path, rank: int) -> Path:
+    """Return the path of a rank's log."""
+    return directory / "log" / f"rank-{rank:05d}.log"
+
+
 def start_logging(directory: Path, rank: int) -> logging.Handler:
     """Send this rank's log to `log/rank-RRRRR.log` and return the handler, for the caller to remove."""
-    handler = logging.FileHandler(directory / "log" / f"rank-{rank:05d}.log", encoding="utf-8")
+    handler = logging.FileHandler(log_file(directory, rank), encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger("fedlangevin_mpi").addHandler(handler)
     return handler

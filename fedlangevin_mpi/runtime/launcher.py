@@ -6,18 +6,21 @@ does not read them.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 from fedlangevin_mpi.errors import ConfigError, FedLangevinError
+from fedlangevin_mpi.runtime.placement import Placement
 
 _STATUSES = (0, 1, 2, 75)
 _RULE = "-" * 74
@@ -76,21 +79,55 @@ def environment(ranks: int, base: Mapping[str, str] = os.environ) -> dict[str, s
     return {**wanted, **base}
 
 
-def become_mpirun(ranks: int, arguments: Sequence[str]) -> NoReturn:
+def become_mpirun(ranks: int, arguments: Sequence[str], placement: Placement, directory: Path) -> NoReturn:
     """Run `fedlangevin` with these arguments on `ranks` ranks and exit with its status.
+
+    SIGINT, SIGTERM and SIGHUP stop the run with a checkpoint; a second one ends it at once.
+
+    Args:
+        ranks: to start.
+        arguments: of the command line.
+        placement: the clients of every rank, to say whose rank was killed.
+        directory: the run's folder, to say how to go on.
 
     Raises:
         ConfigError: there is no `mpirun`.
     """
-    status = launch(ranks, [sys.executable, "-m", "fedlangevin_mpi", *arguments])
+    killed: list[int] = []
+    program = [sys.executable, "-m", "fedlangevin_mpi", *arguments]
+    status = launch(ranks, program, ask=signal.SIGUSR1, heard=lambda line: killed.extend(killed_rank(line)))
+    if killed:
+        here = placement.of_rank[killed[0]]
+        print(
+            f"fedlangevin: rank {killed[0]} (clients {here.start} to {here.stop - 1}) was killed; draws that were "
+            f"committed are kept; go on with: fedlangevin resume {directory}",
+            file=sys.stderr,
+        )
     # Any other status is not ours: mpirun failed, or a rank was killed.
-    sys.exit(status if status in _STATUSES else FedLangevinError.exit_status)
+    sys.exit(status if status in _STATUSES and not killed else FedLangevinError.exit_status)
 
 
-def launch(ranks: int, program: Sequence[str]) -> int:
-    """Run `program` (a command and its arguments) on `ranks` ranks, pass on what it prints, return mpirun's status.
+def killed_rank(line: str) -> list[int]:
+    """Return the rank that Open MPI says was ended by a signal, if that is what a line of its says."""
+    found = re.search(r"noticed that process rank (\d+) .*exited on", line)
+    return [int(found[1])] if found else []
 
-    SIGTERM, SIGUSR1 and SIGUSR2 are handed to `mpirun`, SIGINT as SIGTERM.
+
+def launch(
+    ranks: int,
+    program: Sequence[str],
+    ask: signal.Signals | None = None,
+    heard: Callable[[str], object] = lambda _: None,
+) -> int:
+    """Run `program` on `ranks` ranks, pass on what it prints, return mpirun's status.
+
+    Signals are handed to `mpirun`, SIGINT and SIGHUP as SIGTERM, which ends the ranks. With this process `mpirun` ends.
+
+    Args:
+        ranks: to start.
+        program: a command and its arguments.
+        ask: the signal that asks the program to end by itself: what the first SIGINT, SIGTERM or SIGHUP becomes.
+        heard: told every line of standard error.
 
     Raises:
         ConfigError: there is no `mpirun`.
@@ -102,24 +139,36 @@ def launch(ranks: int, program: Sequence[str]) -> int:
         stderr=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
+        process_group=0,  # else a terminal's Ctrl-C would reach mpirun, which kills ranks before they can save anything
+        preexec_fn=_end_with_parent,
     )
     assert process.stderr is not None
-    with _signals_handed_to(process):
+    with _signals_handed_to(process, ask):
         for line in without_epilogue(process.stderr):
+            heard(line)
             sys.stderr.write(line)
             sys.stderr.flush()
         return process.wait()
 
 
-@contextmanager
-def _signals_handed_to(process: subprocess.Popen[str]) -> Iterator[None]:
-    def hand_on(number: int, _: object) -> None:
-        if number in (signal.SIGINT, signal.SIGTERM):
-            print("fedlangevin: stopping; draws that were committed are kept", file=sys.stderr, flush=True)
-        # A terminal's Ctrl-C has reached mpirun too, a signal sent to us alone has not: SIGTERM is right after both.
-        process.send_signal(signal.SIGTERM if number == signal.SIGINT else number)
+def _end_with_parent() -> None:
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
-    handed_on = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+@contextmanager
+def _signals_handed_to(process: subprocess.Popen[str], ask: signal.Signals | None) -> Iterator[None]:
+    ending, first = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), ask
+
+    def hand_on(number: int, _: object) -> None:
+        nonlocal first
+        if number in ending:
+            number, first = first or signal.SIGTERM, None
+            how = "at once" if number == signal.SIGTERM else "with a checkpoint; once more: at once"
+            print(f"fedlangevin: stopping {how}; draws that were committed are kept", file=sys.stderr, flush=True)
+        process.send_signal(number)
+
+    handed_on = (*ending, signal.SIGUSR1, signal.SIGUSR2)
     before = {number: signal.signal(number, hand_on) for number in handed_on}
     try:
         yield

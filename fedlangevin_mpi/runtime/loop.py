@@ -185,9 +185,10 @@ class BlockLoop:
             return None
         client, chain = bad[0] if len(bad) else (0, 0)
         return DivergedError(
-            f"client {self._prepared.clients[client]}, chain {chain}: the position stopped being finite in iteration "
-            f"{iteration}; the draws before it are kept. A step_size that is too large for the curvature of the "
-            "potentials is the usual cause: try a tenth of it; a gradient of your own that is not finite is another"
+            f"client {self._prepared.clients[client]} (rank {self._world.rank}), chain {chain}: the position stopped "
+            f"being finite in iteration {iteration}; the draws before it are kept. A step_size that is too large for "
+            "the curvature of the potentials is the usual cause: try a tenth of it; a gradient of your own that is not "
+            "finite is another"
         )
 
     def _store(self, writer: DrawWriter, count: int, iterations: Array, everything: bool = False) -> None:

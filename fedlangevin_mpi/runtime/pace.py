@@ -9,8 +9,10 @@ from typing import NamedTuple
 from fedlangevin_mpi.config import Output, RunConfig
 from fedlangevin_mpi.errors import StoppedError
 from fedlangevin_mpi.runtime.signals import StopRequest
+from fedlangevin_mpi.runtime.watchdog import Watchdog
 
 _CALL_SECONDS = 0.5
+_GROWTH = 16  # at most, from call to call: one iteration says little about many
 _TIME_IS_UP = 1 << 10
 """Beyond the numbers of signals."""
 
@@ -40,20 +42,29 @@ class Pace:
         request: notes signals.
         root: whether this is rank 0.
         started: `time.perf_counter()` when the run was started.
+        watchdog: hears that calls of the kernel come to their ends.
     """
 
-    def __init__(self, output: Output, request: StopRequest, root: bool, started: float) -> None:
+    def __init__(self, output: Output, request: StopRequest, root: bool, started: float, watchdog: Watchdog) -> None:
         self._output, self._request, self._root, self._started = output, request, root, started
+        self._watchdog = watchdog
         self._saved = time.perf_counter()
         self._length = 1
 
     def saved(self) -> None:
         """Note that a checkpoint was written."""
+        self._watchdog.fed()
         self._saved = time.perf_counter()
+
+    def alive(self) -> None:
+        """Note that this rank has nothing to do but wait for its turn."""
+        self._watchdog.fed()
 
     def took(self, seconds: float, iterations: int) -> None:
         """Note how long a call of the kernel took."""
-        self._length = max(1, int(_CALL_SECONDS * iterations / max(seconds, 1e-9)))
+        self._watchdog.fed()
+        fitting = int(_CALL_SECONDS * iterations / max(seconds, 1e-9))
+        self._length = min(max(1, fitting), _GROWTH * iterations)
 
     def wishes(self) -> Wishes:
         """Return what this rank wants now."""

@@ -27,7 +27,13 @@ from fedlangevin_mpi.store.segments import headers
 
 log = logging.getLogger(__name__)
 
-_FREE = ("iterations", "algorithm.global_iterations", "output.checkpoint_seconds", "output.max_seconds")
+_FREE = (
+    "iterations",
+    "algorithm.global_iterations",
+    "output.checkpoint_seconds",
+    "output.max_seconds",
+    "output.watchdog_seconds",
+)
 """Keys that a resume may change."""
 _NO_CHECKPOINT = ": there is no checkpoint, so draws are made again"
 

@@ -26,6 +26,7 @@ from fedlangevin_mpi.runtime.prepare import Prepared, prepare
 from fedlangevin_mpi.runtime.server_loop import ServerLoop
 from fedlangevin_mpi.runtime.signals import StopRequest
 from fedlangevin_mpi.runtime.step_note import step_size_notes
+from fedlangevin_mpi.runtime.watchdog import Watchdog
 from fedlangevin_mpi.store.layout import SERVER
 from fedlangevin_mpi.store.writer import DrawWriter
 
@@ -103,8 +104,12 @@ def sample(
             if found is not None:
                 loop.restore(found)
             checkpoints = Checkpoints(world, directory / folder.CHECKPOINTS)
-            pace = Pace(config.output, request, world.rank == 0, started)
-            with world.agree(lambda: _writer(world, prepared, directory, loop, segment)) as writer:
+            watchdog = Watchdog(world, config.output.watchdog_seconds, folder.log_file(directory, world.rank))
+            with (
+                world.agree(lambda: _writer(world, prepared, directory, loop, segment)) as writer,
+                watchdog,
+            ):
+                pace = Pace(config.output, request, world.rank == 0, started, watchdog)
                 statistics = loop.run(writer, pace, checkpoints)
             world.from_root(lambda: _finish(directory, statistics))
 

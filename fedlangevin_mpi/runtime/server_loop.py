@@ -129,6 +129,7 @@ class ServerLoop:
         self._world.wait()
         self.account.sampling_begins(self._engine.compile_seconds)
         if writer is None:
+            self.channel.waiting = pace.alive  # another rank may take its time; the server watches that turns end
             error = self._work(checkpoints)
         else:
             error = self._serve(writer, pace, checkpoints)
@@ -146,10 +147,12 @@ class ServerLoop:
                 pace.saved()
             if wanted.stop:
                 return stopped(wanted.stop, self.iteration, self._config)
+            called = time.perf_counter()
             try:
                 self._iterate(writer)
             except FedLangevinError as error:
                 return self._flushed(writer, error)
+            pace.took(time.perf_counter() - called, 1)
             wanted = pace.wishes()
             if (now := time.perf_counter()) - reported > _REPORT_SECONDS:
                 reported, rate = now, (self.iteration - first) / (now - begun)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ import pytest
 
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.runtime.launcher import become_mpirun, environment, launch, mpirun, without_epilogue
+from fedlangevin_mpi.runtime.placement import place
 
 RULE = "-" * 74 + "\n"
 LAUNCHER = [sys.executable, "-m", "fedlangevin_mpi.runtime.launcher"]
@@ -97,9 +99,9 @@ def test_killed_rank_ends_the_job_and_is_named() -> None:
 
 def test_status_that_is_not_ours_becomes_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     for ended, expected in ((0, 0), (2, 2), (75, 75), (137, 1), (66, 1)):
-        monkeypatch.setattr("fedlangevin_mpi.runtime.launcher.launch", lambda *_, ended=ended: ended)
+        monkeypatch.setattr("fedlangevin_mpi.runtime.launcher.launch", lambda *_, ended=ended, **__: ended)
         with pytest.raises(SystemExit) as exited:
-            become_mpirun(2, ["run", "x.yaml"])
+            become_mpirun(2, ["run", "x.yaml"], place(4, 2), Path("run"))
         assert exited.value.code == expected
 
 
@@ -120,3 +122,52 @@ def test_signals_reach_the_ranks(number: signal.Signals) -> None:
         assert [job.stdout.readline(), job.stdout.readline()] == ["ready\n"] * 2
         job.send_signal(number)
         assert job.wait(timeout=20) == 75 if number == signal.SIGUSR1 else job.wait(timeout=20) != 0
+
+
+def test_the_rank_that_was_killed_and_its_clients_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = ["prterun noticed that process rank 1 with PID 17 on node vm exited on\n", "signal 9 (Killed).\n"]
+
+    def launched(*_: object, heard: Callable[[str], object], **__: object) -> int:
+        return [heard(line) for line in said] and 137
+
+    monkeypatch.setattr("fedlangevin_mpi.runtime.launcher.launch", launched)
+    with pytest.raises(SystemExit) as exited:
+        become_mpirun(2, ["run", "x.yaml"], place(5, 2), Path("runs/x"))
+    assert exited.value.code == 1
+    expected = "rank 1 (clients 3 to 4) was killed; draws that were committed are kept; go on with: fedlangevin resume"
+    assert f"{expected} runs/x" in capsys.readouterr().err
+
+
+ASKED = """
+import signal
+import sys
+from fedlangevin_mpi.runtime.launcher import launch
+program = "import signal, time; from mpi4py import MPI; signal.signal(signal.SIGUSR1, lambda *_: "
+program += "print('asked', flush=True)); print('ready', flush=True); time.sleep(60)"
+sys.exit(launch(2, [sys.executable, "-c", program], ask=signal.SIGUSR1))
+"""
+
+
+def test_the_first_signal_asks_and_the_second_ends() -> None:
+    with subprocess.Popen([sys.executable, "-c", ASKED], stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        assert [job.stdout.readline(), job.stdout.readline()] == ["ready\n"] * 2
+        job.send_signal(signal.SIGINT)
+        assert [job.stdout.readline(), job.stdout.readline()] == ["asked\n"] * 2
+        assert job.poll() is None
+        job.send_signal(signal.SIGINT)
+        assert job.wait(timeout=20) != 0
+
+
+def test_with_the_launcher_its_ranks_end() -> None:
+    wait = "import os, time; from mpi4py import MPI; print(os.getpid(), flush=True); time.sleep(60)"
+    with subprocess.Popen([*LAUNCHER, "2", sys.executable, "-c", wait], stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        ranks = [int(job.stdout.readline()) for _ in range(2)]
+        job.kill()
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{rank}").exists() for rank in ranks):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

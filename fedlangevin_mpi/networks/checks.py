@@ -14,8 +14,6 @@ from fedlangevin_mpi.networks.likelihoods import Likelihood
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_BATCH_STATISTICS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
-
 
 def problem_of_module(module: object) -> str:
     """Return what is wrong with a module as it stands, or nothing."""
@@ -31,9 +29,7 @@ def problem_of_module(module: object) -> str:
             return f"parameter {name} holds {parameter.dtype}; allowed: floating-point numbers"
     for name, part in module.named_modules():
         kind = f"{name or 'it'} is {type(part).__name__}"
-        if isinstance(part, _BATCH_STATISTICS) and (
-            isinstance(part, nn.modules.batchnorm._BatchNorm) or part.track_running_stats
-        ):
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
             return f"{kind}, whose batch statistics tie rows together; allowed: nn.GroupNorm or nn.LayerNorm"
         dropout = part.p if isinstance(part, nn.modules.dropout._DropoutNd) else getattr(part, "dropout", 0)
         if isinstance(dropout, float) and dropout > 0:

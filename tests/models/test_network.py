@@ -191,6 +191,11 @@ def test_networks_are_of_float32_unless_one_says_otherwise():
         ("self.layer.requires_grad_(False)", "self.layer(x)", "no parameters to sample"),
         ("self.layer = nn.LazyLinear(3)", "self.layer(x)", "parameter layer.weight has no shape yet"),
         ("self.n = nn.BatchNorm1d(3)", "self.n(self.layer(x))", r"n is BatchNorm1d, whose batch statistics"),
+        (
+            "self.n = nn.InstanceNorm1d(3, track_running_stats=True)",
+            "self.n(self.layer(x)[..., None].expand(-1, -1, 2))[..., 0]",
+            "changed its buffers",
+        ),
         ("self.d = nn.Dropout(0.3)", "self.d(self.layer(x))", r"d is Dropout that drops out with probability 0\.3"),
         ("pass", "self.layer(x) + torch.randn(3)", "other numbers for the same rows the second time"),
         ("pass", "self.layer(x) - self.layer(x).mean(0)", "other numbers beside other rows"),

@@ -11,6 +11,7 @@ end the draws must be equal to the bit, and no process and no temporary file may
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import random
 import signal
@@ -115,8 +116,15 @@ def checkpointing(folder: Path, _: int, delay: float) -> None:
     """Return when a part of a checkpoint, or its manifest, is half written."""
     time.sleep(delay)
     deadline = time.monotonic() + 5.0
-    while not list(folder.glob("checkpoint/*/.*.partial")) and time.monotonic() < deadline:
+    while not half_written(folder) and time.monotonic() < deadline:
         pass
+
+
+def half_written(folder: Path) -> bool:
+    try:
+        return bool(list(folder.glob("checkpoint/*/.*.partial")))
+    except FileNotFoundError:  # an old checkpoint went away meanwhile
+        return False
 
 
 def storing(folder: Path, segment: int, delay: float) -> None:
@@ -143,7 +151,9 @@ def begin(command: list[str]) -> subprocess.Popen[str]:
     program = [sys.executable, "-m", "fedlangevin_mpi", *command]
     # Ranks that spin would keep a busy machine's cores from each other.
     environment = os.environ | {"OMPI_MCA_mpi_yield_when_idle": "1", "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(program, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(program, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    atexit.register(process.kill)  # with it go mpirun and the ranks; of a process that ended nothing is left to kill
+    return process
 
 
 def finish(process: subprocess.Popen[str]) -> int:

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Check everything: lint, types, the tests without MPI, then those of tests/mpi on 1, 2, 3 and 4 ranks.
 #
+# Those of tests/slurm and tests/hosts are skipped, saying why, where there is no SLURM, no root or no namespaces.
+#
 #   bash launch/test.sh                 all of it
 #   bash launch/test.sh -k fald -x      the same with options of pytest: here, the tests with such a name
 set -euo pipefail
@@ -16,7 +18,7 @@ ruff check .
 ruff format --check .
 mypy
 
-timeout --foreground -k 10 1200 pytest --ignore=tests/mpi "$@" || none_selected $?
+timeout --foreground -k 10 1200 pytest -n 2 --dist loadfile --ignore=tests/mpi "$@" || none_selected $?
 
 # --expect-ranks makes a test that was skipped without need a failure (tests/mpi/conftest.py).
 for ranks in 1 2 3 4; do

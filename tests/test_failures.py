@@ -89,7 +89,7 @@ def test_an_exception_on_one_rank_ends_the_run_and_names_it(start, tmp_path):
     process = start("raise")
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "rank 1 failed (clients 2 to 3) in iterations " in stderr
+    assert re.search(r"rank 1 failed \(clients 2 to 3\) in iterations \d+ to \d+\n", stderr)
     assert "ZeroDivisionError" in stderr
     assert resumed(tmp_path).gradient_evaluations == 1000 * 4 * 4
 
@@ -176,7 +176,7 @@ def test_summary_and_export_may_look_at_any_time(start, tmp_path):
 
     process = start("sleep", iterations=120, checkpoint_seconds=0.2)
     wait_for(lambda: list((tmp_path / "run").glob("rank-*.h5")), 2)
-    wait_for(lambda: range(open_run(tmp_path / "run").draws), 1)
+    wait_for(lambda: range(open_run(tmp_path / "run").draws), 1)  # before, there is nothing to export
     seen = []
     while process.poll() is None:
         run = str(tmp_path / "run")

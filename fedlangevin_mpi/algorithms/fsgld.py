@@ -73,11 +73,11 @@ def surrogate(target: Target, point: Array, alpha: float) -> Array:
     """Return the natural parameters of a Gaussian fit of `exp(-L / alpha)`, searched for from `point (d,)`."""
     if target.quadratic is not None:
         mean, precision = target.quadratic
-        return natural(precision @ mean / alpha, precision / alpha, full=True)
+        return natural(precision @ mean / alpha, precision / alpha)
     mode = _mode(target, point, alpha)
     slope, curvature = _expansion(target.likelihood, mode)
     curvature = _positive(curvature, 0.0)
-    return natural((curvature @ mode - slope) / alpha, curvature / alpha, full=True)
+    return natural((curvature @ mode - slope) / alpha, curvature / alpha)
 
 
 def _mode(target: Target, point: Array, alpha: float) -> Array:

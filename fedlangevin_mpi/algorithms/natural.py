@@ -9,23 +9,29 @@ definite the array is a factor, but no density.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from fedlangevin_mpi.algorithms.base import Array
 from fedlangevin_mpi.errors import FedLangevinError
 
 
-def natural(linear: Array, precision: Array, full: bool) -> Array:
-    """Return the natural parameters, `(1 + d, d)` or `(2, d)`.
+class Root(NamedTuple):
+    """R with `P = R R'`, and its inverse: `(d, d)` triangular; of mean field the diagonals alone, `(d,)`."""
+
+    root: Array
+    inverse: Array
+
+
+def natural(linear: Array, precision: Array) -> Array:
+    """Return the natural parameters: `(1 + d, d)`, or `(2, d)` of a diagonal precision.
 
     Args:
         linear: `P m`, `(d,)`.
-        precision: `P`, `(d, d)`.
-        full: whether all of `P` counts; else its diagonal.
+        precision: `P (d, d)`, or its diagonal `(d,)`.
     """
-    second = -precision / 2 if full else -np.diagonal(precision)[None] / 2
-    return np.concatenate([linear[None], second])
+    return np.concatenate([linear[None], np.atleast_2d(precision) / -2])
 
 
 def precision_of(eta: Array) -> Array:
@@ -39,16 +45,21 @@ def is_mean_field(eta: Array) -> bool:
     return len(eta) == 2
 
 
-def root_of(eta: Array) -> Array | None:
-    """Return the lower triangular R with `P = R R'`, or None where P is not positive definite."""
+def root_of(eta: Array) -> Root | None:
+    """Return the root of P, or None where P is not positive definite."""
+    if is_mean_field(eta):
+        precision = -2 * eta[1]
+        proper = np.isfinite(precision).all() and (precision > 0).all()
+        return Root(np.sqrt(precision), 1 / np.sqrt(precision)) if proper else None
     try:
         root: Array = np.linalg.cholesky(precision_of(eta))
+        # Products with the inverse: OpenBLAS solves small triangular systems in threads that wait for each other.
+        return Root(root, np.linalg.inv(root)) if np.isfinite(root).all() else None
     except np.linalg.LinAlgError:
         return None
-    return root if np.isfinite(root).all() else None
 
 
-def checked_root(eta: Array) -> Array:
+def checked_root(eta: Array) -> Root:
     """Return what `root_of` does.
 
     Raises:
@@ -64,14 +75,15 @@ def checked_root(eta: Array) -> Array:
     return root
 
 
-def mean_of(eta: Array, root: Array) -> Array:
+def mean_of(eta: Array, root: Root) -> Array:
     """Return m, given the root of P."""
-    return np.asarray(solve_triangular(root.T, solve_triangular(root, eta[0], lower=True), lower=False))
+    inverse = root.inverse
+    return np.asarray(inverse**2 * eta[0] if inverse.ndim == 1 else inverse.T @ (inverse @ eta[0]))
 
 
-def spread(root: Array, normals: Array) -> Array:
+def spread(root: Root, normals: Array) -> Array:
     """Return deviations from the mean `(n, d)` of covariance `P^-1`, made from standard normals `(n, d)`."""
-    return np.asarray(solve_triangular(root.T, normals.T, lower=False).T)
+    return np.asarray(normals * root.inverse if root.inverse.ndim == 1 else normals @ root.inverse)
 
 
 def sample(eta: Array, normals: Array) -> Array:

@@ -34,8 +34,8 @@ from pydantic import Field
 
 from fedlangevin_mpi.algorithms.base import Array
 from fedlangevin_mpi.algorithms.natural import (
+    Root,
     checked_root,
-    is_mean_field,
     mean_of,
     natural,
     precision_of,
@@ -64,9 +64,10 @@ def conjugate_fit(cavity: Array, quadratic: tuple[Array, Array], alpha: float, d
     """
     m, H = quadratic
     linear, precision = cavity[0] + H @ m / alpha, precision_of(cavity) + H / alpha
-    if diagonal:
-        linear = np.diagonal(precision) * np.linalg.solve(precision, linear)
-    return natural(linear, precision, full=not diagonal)
+    if not diagonal:
+        return natural(linear, precision)
+    own = np.diagonal(precision)
+    return natural(own * np.linalg.solve(precision, linear), own)
 
 
 def reparameterised_fit(start: Array, cavity: Array, target: Target, turn: Turn, alpha: float) -> Array:
@@ -74,20 +75,25 @@ def reparameterised_fit(start: Array, cavity: Array, target: Target, turn: Turn,
 
     `turn.noise (L, S / 2, d)` holds the normals, each used with both signs.
     """
-    eta, diagonal = start, is_mean_field(start)
+    eta = start
     for step, half in enumerate(turn.noise):
         root = checked_root(eta)
         mean, z = mean_of(eta, root), np.concatenate([half, -half])
         theta = np.ascontiguousarray(mean + spread(root, z))[None]
         slopes = gradient(theta, target.likelihood, turn.batch, step)[0]
-        # Price: E[H] = E[g z'] R' for theta = m + R^-T z.
-        hessian = (slopes.T @ z / len(z)) @ root.T
-        hessian = (hessian + hessian.T) / 2
-        if diagonal:
-            hessian = np.diag(np.diagonal(hessian))
-        optimum = cavity + natural(hessian @ mean - slopes.mean(0), hessian, full=not diagonal) / alpha
+        hessian = _mean_hessian(slopes, z, root)
+        pull = hessian * mean if hessian.ndim == 1 else hessian @ mean
+        optimum = cavity + natural(pull - slopes.mean(0), hessian) / alpha
         eta = _damped(eta, optimum, turn.steps[step])
     return eta
+
+
+def _mean_hessian(slopes: Array, z: Array, root: Root) -> Array:
+    """Return `E[H] = E[g z'] R'` of gradients g at `theta = m + R^-T z` (Price); of mean field its diagonal, `(d,)`."""
+    if root.root.ndim == 1:
+        return np.asarray((slopes * z).mean(0) * root.root)
+    hessian = (slopes.T @ z / len(z)) @ root.root.T
+    return np.asarray((hessian + hessian.T) / 2)
 
 
 def _damped(eta: Array, optimum: Array, rho: float) -> Array:
@@ -132,7 +138,7 @@ class GaussianVariational(Together):
         """Return the prior's natural parameters: `q^(0) = p_0`."""
         assert target.normal_prior is not None  # by refusal
         mean, precision = target.normal_prior
-        return natural(precision @ mean, precision, full=self.covariance == "full")
+        return natural(precision @ mean, precision if self.covariance == "full" else np.diagonal(precision))
 
     def agent(self, start: Array, target: Target) -> GaussianFactor:
         """Return the factor 1."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,6 +49,7 @@ class ServerChannel:
 
     Attributes:
         bytes_sent: that this rank gave to MPI.
+        waiting: called now and then while this rank waits for the server.
     """
 
     def __init__(self, world: World, shape: tuple[int, ...]) -> None:
@@ -56,6 +58,7 @@ class ServerChannel:
         self._columns = shape[1]
         self._sending: list[tuple[MPI.Request, Array]] = []
         self.bytes_sent = 0
+        self.waiting: Callable[[], None] = lambda: None
 
     def send(self, rank: int, agent: int, rows: Array) -> None:
         """Begin to send rows to an agent; `finish` waits until all such messages have left."""
@@ -108,7 +111,8 @@ class ServerChannel:
 
     def _receive(self, rank: int) -> tuple[int, Array]:
         status = MPI.Status()
-        _sleep_until(self._comm.Irecv(self._received, rank, MPI.ANY_TAG), status)
+        waiting = self.waiting if rank == 0 else None
+        _sleep_until(self._comm.Irecv(self._received, rank, MPI.ANY_TAG), status, waiting)
         return status.Get_tag(), self._received[: status.Get_count(MPI.DOUBLE)].copy()
 
     def _rows(self, tag: int, agent: int, rows: int, received: Array) -> Array:
@@ -123,8 +127,12 @@ def _order(tag: int, received: Array) -> Order:
     return Order(tag == _STOP, int(received[0]))
 
 
-def _sleep_until(request: MPI.Request, status: MPI.Status | None = None) -> None:
+def _sleep_until(
+    request: MPI.Request, status: MPI.Status | None = None, waiting: Callable[[], None] | None = None
+) -> None:
     """Wait for a request, asleep for the most part."""
     started = time.perf_counter()
     while not request.Test(status):
+        if waiting is not None:
+            waiting()
         time.sleep(min(_LONGEST_NAP, _SHORTEST_NAP + (time.perf_counter() - started) / 20))

@@ -56,6 +56,10 @@ class Pace:
         self._watchdog.fed()
         self._saved = time.perf_counter()
 
+    def alive(self) -> None:
+        """Note that this rank has nothing to do but wait for its turn."""
+        self._watchdog.fed()
+
     def took(self, seconds: float, iterations: int) -> None:
         """Note how long a call of the kernel took."""
         self._watchdog.fed()

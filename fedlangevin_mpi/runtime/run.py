@@ -116,10 +116,7 @@ def sample(
             if found is not None:
                 loop.restore(found)
             checkpoints = Checkpoints(world, directory / folder.CHECKPOINTS)
-            # An agent may wait for its turn as long as all others work: with a server, the server's watchdog is enough.
-            watched = world.rank == 0 or not isinstance(config.algorithm, Serving)
-            patience = config.output.watchdog_seconds if watched else None
-            watchdog = Watchdog(world, patience, folder.log_file(directory, world.rank))
+            watchdog = Watchdog(world, config.output.watchdog_seconds, folder.log_file(directory, world.rank))
             with (
                 world.agree(lambda: _writer(world, prepared, directory, loop, segment)) as writer,
                 watchdog,

@@ -128,6 +128,7 @@ class ServerLoop:
         self._world.wait()
         self.account.sampling_begins(self._engine.compile_seconds)
         if writer is None:
+            self.channel.waiting = pace.alive  # another rank may take its time; the server watches that turns end
             error = self._work(checkpoints)
         else:
             with Progress(self._config.iterations, self.iteration, terminal) as progress:
@@ -147,12 +148,12 @@ class ServerLoop:
                 pace.saved()
             if wanted.stop:
                 return stopped(wanted.stop, self.iteration, self._config)
-            begun = time.perf_counter()
+            called = time.perf_counter()
             try:
                 self._iterate(writer)
             except FedLangevinError as error:
                 return self._flushed(writer, error)
-            pace.took(time.perf_counter() - begun, 1)
+            pace.took(time.perf_counter() - called, 1)
             wanted = pace.wishes()
             progress.see(self.iteration, self.account.ledger)
         self.account.sampling_ends()

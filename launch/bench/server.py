@@ -25,9 +25,15 @@ PARTICLES, DIM, STEPS = 200, 55, 100
 
 DSVGD: dict[str, Any] = {
     "clients": 2,
-    "model": {"name": "logistic_regression"},
-    "data": {"name": "breast_cancer", "standardize": "pooled", "intercept": True},
-    "algorithm": {"name": "dsvgd", "particles": 60, "global_iterations": 60, "local_iterations": 40, "step_size": 0.05},
+    "model": {"name": "gaussian_mixture"},
+    "data": {"name": "toy_mixture_2d"},
+    "algorithm": {
+        "name": "dsvgd",
+        "particles": 150,
+        "global_iterations": 60,
+        "local_iterations": 20,
+        "step_size": 0.05,
+    },
 }
 
 

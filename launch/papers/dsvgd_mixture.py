@@ -83,7 +83,7 @@ def print_table(title: str, heads: list[str], rows: dict[str, list[float]]) -> N
         table.add_column(head, justify="left" if head == "method" else "right")
     for name, values in rows.items():
         table.add_row(name, *(f"{value:.4f}" for value in values))
-    Console().print(table)
+    Console(width=120).print(table)
 
 
 def contours(runs: dict[str, Run]) -> Figure:

@@ -86,7 +86,7 @@ def test_agents_at_once_are_exact_after_an_undamped_turn_each(together):
 def test_damped_agents_at_once_converge_geometrically():
     server = Server(schedule="all", damping=0.25)
     start = server.eta.copy()
-    target = natural(server.precision @ server.mean, server.precision, full=True)
+    target = natural(server.precision @ server.mean, server.precision)
     for i in range(40):
         np.testing.assert_allclose(server.eta, target + 0.75**i * (start - target), rtol=1e-9, atol=1e-12)
         server.iterate(i, range(AGENTS))
@@ -149,7 +149,7 @@ def test_a_step_out_of_the_positive_definite_precisions_is_halved():
 
 
 def test_natural_parameters_are_the_papers():
-    eta = natural(np.array([3.0]), np.array([[2.0]]), full=True)
+    eta = natural(np.array([3.0]), np.array([[2.0]]))
     assert eta.tolist() == [[3.0], [-1.0]]
     assert -eta[0] / (2 * eta[1]) == 1.5  # the mean -eta_1 / (2 eta_2)
     assert -1 / (2 * eta[1]) == 0.5  # the variance
@@ -157,14 +157,14 @@ def test_natural_parameters_are_the_papers():
 
 def test_draws_of_q_have_its_moments():
     mean, precision = np.array([1.0, -2.0]), np.array([[2.0, 0.8], [0.8, 1.0]])
-    draws = sample(natural(precision @ mean, precision, full=True), np.random.default_rng(0).normal(size=(200_000, 2)))
+    draws = sample(natural(precision @ mean, precision), np.random.default_rng(0).normal(size=(200_000, 2)))
     np.testing.assert_allclose(draws.mean(0), mean, atol=0.01)
     np.testing.assert_allclose(np.cov(draws.T), np.linalg.inv(precision), atol=0.02)
 
 
 def test_a_factor_is_no_density():
     with pytest.raises(FedLangevinError, match="q is no density"):
-        sample(natural(np.zeros(2), np.diag([1.0, 0.0]), full=True), np.zeros((3, 2)))
+        sample(natural(np.zeros(2), np.diag([1.0, 0.0])), np.zeros((3, 2)))
 
 
 def test_a_flat_prior_is_no_obstacle_to_conjugate_fits():

@@ -89,6 +89,13 @@ def test_run_over_several_hosts_draws_what_one_host_draws(
         np.testing.assert_array_equal(found, expected)
 
 
+def test_run_without_launcher_leaves_no_shared_memory(hosts: EmulatedHosts, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "config.yaml", "fald", "interpreted")
+    done = hosts.run("h1", run(config, tmp_path / "alone"), timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert hosts.run("h1", ["ls", "/dev/shm"]).stdout == ""  # which the host has for itself
+
+
 MADE = """
 import subprocess, sys, tempfile, time
 from pathlib import Path

@@ -68,6 +68,22 @@ def ranks(series: Array, labels: Sequence[str]) -> Figure:
     return figure
 
 
+def histograms(values: Array, labels: Sequence[str]) -> Figure:
+    """Draw how particles are distributed, with a mark for each.
+
+    Args:
+        values: `(particle, parameter)`.
+        labels: of the parameters.
+    """
+    figure = Figure(figsize=(_WIDTH, 0.4 + 1.2 * len(labels)), layout="constrained")
+    for k, axes in enumerate(figure.subplots(len(labels), 1, squeeze=False)[:, 0]):
+        axes.hist(values[:, k], bins="auto", density=True, alpha=0.6)
+        axes.plot(values[:, k], np.zeros(len(values)), "|", color=PALETTE[1], markersize=8)
+        axes.set_title(labels[k], loc="left", fontsize=10)
+        axes.set_yticks([])
+    return figure
+
+
 def intervals(
     rows: Mapping[str, Mapping[str, Sequence[float | None]]], labels: Sequence[str], exact: tuple[Array, Array] | None
 ) -> Figure:

@@ -79,22 +79,31 @@ def _posterior(run: Run, summary: Mapping[str, Any], listed: Sequence[int], law:
     columns = contents.worst(parameters, _TRACED)
     iterations, series = contents.series(run, columns)
     names = [parameters["name"][k] for k in columns]
-    which = "" if len(columns) == run.dim else f" of the {len(columns)} parameters with the largest R-hat"
-    about = f"{len(names)} parameters, {run.chains} chains, {run.draws} draws: {', '.join(names)}"
+    who = "particle" if run.particles else "chain"
+    which = "" if len(columns) == run.dim else f" of {len(columns)} parameters, those with the largest R-hat first"
+    about = f"{len(names)} parameters, {run.chains} {who}s, {run.draws} draws: {', '.join(names)}"
     yield picture(
         posterior_plots.trace(iterations, series, names),
         "trace",
         f"Traces over the iterations. {about}",
-        f"Trace{which}, a line a chain.",
+        f"Trace{which}, a line a {who}.",
     )
-    if run.chains > 1 and len(series) > 1:
+    if run.particles:  # the last draw is the posterior, the others are its history
+        series = series[-1:]
+        yield picture(
+            posterior_plots.histograms(series[0], names),
+            "histograms",
+            f"Histograms of the particles. {about}",
+            "Particles after the last global iteration.",
+        )
+    elif run.chains > 1 and len(series) > 1:
         yield picture(
             posterior_plots.ranks(series, names),
             "ranks",
             f"Histograms of the ranks of each chain's draws among all. {about}",
             f"Ranks{which}: each chain's line is near 1 everywhere where chains agree.",
         )
-    if 2 <= run.dim <= _PAIRED and len(series) > 1:
+    if 2 <= run.dim <= _PAIRED and series[:, :, 0].size > 1:
         yield picture(
             posterior_plots.pairs(series, names),
             "pairs",

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
     from fedlangevin_mpi.store.reader import Run
 
@@ -14,6 +16,9 @@ R_HAT = 1.01
 """Above it chains disagree (Vehtari et al. 2021)."""
 ESS_A_CHAIN = 100
 """Below it R-hat and standard errors are themselves not reliable (the same)."""
+
+SETTLED = 0.05
+"""Standard deviations by which particles' mean may move between the last two draws."""
 
 _MOST_NOTES = 20
 _NOTE = re.compile(r"^\S+ \S+ (WARNING|ERROR) (.*)$")
@@ -35,6 +40,8 @@ class Check(NamedTuple):
 
 def checks(run: Run, summary: Mapping[str, Any]) -> list[Check]:
     """Return what a run's summary says about its draws."""
+    if run.particles:
+        return [_ended(run), _settled(run)]
     parameters = summary["parameters"]
     return [_ended(run), _agreement(parameters, run.chains), _size(parameters, run), *_network(run, summary)]
 
@@ -53,6 +60,18 @@ def _ended(run: Run) -> Check:
     if run.statistics is None:
         return Check("end", "doubtful", f"the run has not ended: it is going on, or died; {run.draws:,} draws so far")
     return Check("end", "good", f"all {run.statistics.iterations:,} iterations were done; every state was finite")
+
+
+def _settled(run: Run) -> Check:
+    """Particles have no R-hat: see whether they still move."""
+    if run.draws < 2 or run.chains < 2:
+        return Check("settled", "unknown", "too few draws or particles to tell")
+    before, after = run.average()[-2:].astype(np.float64)
+    sd = after.std(axis=0)
+    moved = np.abs(after.mean(axis=0) - before.mean(axis=0)) / np.where(sd > 0, sd, 1)
+    worst = int(moved.argmax())
+    text = f"the mean of {run.resolved.labels()[worst]} moved by {moved[worst]:.2g} sd since the draw before, at most"
+    return Check("settled", "good" if moved[worst] <= SETTLED else "doubtful", text)
 
 
 def _agreement(parameters: Mapping[str, Any], chains: int) -> Check:

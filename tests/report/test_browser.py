@@ -59,7 +59,7 @@ def is_light(colour: str) -> bool:
     return sum(map(int, re.findall(r"\d+", colour)[:3])) > 3 * 127
 
 
-@pytest.mark.parametrize("names", [("fald",), ("ring",), ("fald", "vr_fald")], ids="-".join)
+@pytest.mark.parametrize("names", [("fald",), ("ring",), ("dsvgd",), ("fald", "vr_fald")], ids="-".join)
 def test_a_browser_has_nothing_to_say_of_a_page(runs, tmp_path, names):
     document, said = opened(write_report([runs[name].directory for name in names], tmp_path / "page.html"))
     assert "</main>" in document

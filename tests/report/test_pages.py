@@ -52,7 +52,7 @@ def well_made(found: Page) -> None:
     assert "#010203" not in found.text
 
 
-@pytest.mark.parametrize(("name", "figures"), [("fald", 7), ("ring", 6)])
+@pytest.mark.parametrize(("name", "figures"), [("fald", 7), ("ring", 6), ("dsvgd", 3)])
 def test_a_runs_page_has_its_figures_with_their_words(runs, tmp_path, name, figures):
     found = page(runs[name].directory, tmp_path=tmp_path)
     well_made(found)

@@ -37,6 +37,13 @@ def test_a_graph_that_falls_apart_and_clients_that_drift_are_doubtful(make_run):
     assert (found["network"], found["consensus"]) == ("doubtful", "doubtful")
 
 
+@pytest.mark.parametrize(("shift", "verdict"), [(0.01, "good"), (0.2, "doubtful")])
+def test_particles_that_still_move_are_doubtful(make_run, shift, verdict):
+    last = np.random.default_rng(1).normal(size=(40, 3))
+    draws = np.stack([last, last + shift])[:, None]
+    assert verdicts(make_run(draws, [[-1]], about={"coins": "none"})) == {"end": "good", "settled": verdict}
+
+
 def test_warnings_of_the_log_are_notes(tmp_path):
     assert trust.notes(tmp_path) == []
     (tmp_path / "log").mkdir()

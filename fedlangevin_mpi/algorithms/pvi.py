@@ -127,7 +127,7 @@ class GaussianVariational(Together):
         """Refuse a prior that is not Gaussian."""
         proper = target.normal_prior is not None and np.linalg.eigvalsh(target.normal_prior[1])[0] > 0
         if target.normal_prior is None or (target.quadratic is None and not proper):
-            found = "not Gaussian" if target.normal_prior is None else "flat"
+            found = "not Gaussian, or too large for a matrix" if target.normal_prior is None else "flat"
             return (
                 f"model: found a prior that is {found}; allowed: a Gaussian one for {self.name}, whose q starts with "
                 "it (a finite prior_scale, or prior: {name: normal})"

@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress_bar import ProgressBar
 
-from fedlangevin_mpi.comm.ledger import Ledger
+if TYPE_CHECKING:
+    from fedlangevin_mpi.comm.ledger import Ledger  # (whose package starts MPI)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

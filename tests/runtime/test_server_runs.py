@@ -100,7 +100,7 @@ def test_pvi_wants_a_gaussian_prior(tmp_path):
     uniform = {"name": "gaussian_mixture", "prior": {"name": "uniform", "low": -6.0, "high": 6.0}}
     with pytest.raises(
         ConfigError,
-        match="model: found a prior that is not Gaussian, or too many parameters for its matrix",
+        match="model: found a prior that is not Gaussian, or too large for a matrix; allowed: a Gaussian one",
     ):
         serve(tmp_path, settings("pvi"), uniform, {"name": "toy_mixture_1d"}, 2)
     flat = {"name": "logistic_regression", "prior_scale": float("inf")}

@@ -18,7 +18,7 @@ ruff check .
 ruff format --check .
 mypy
 
-timeout --foreground -k 10 1200 pytest -n 2 --dist loadfile --ignore=tests/mpi "$@" || none_selected $?
+timeout --foreground -k 10 1200 pytest -n 2 --dist loadfile --durations=12 --ignore=tests/mpi "$@" || none_selected $?
 
 # --expect-ranks makes a test that was skipped without need a failure (tests/mpi/conftest.py).
 for ranks in 1 2 3 4; do

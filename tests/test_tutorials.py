@@ -37,14 +37,14 @@ def follow(tutorial: str, folder: Path) -> str:
 def test_on_a_laptop(tmp_path):
     printed = follow("laptop", tmp_path)
     assert "accuracy" in printed
-    assert open_run(tmp_path / "runs" / "vr_fald").draws == 1800
+    assert open_run(tmp_path / "runs" / "vr_fald").draws == 700
     assert (tmp_path / "comparison.html").stat().st_size > 10_000
     assert (tmp_path / "titanic.nc").exists()
 
 
 def test_with_your_own_data(tmp_path):
     assert "vr_fald, 3 clients, 3 ranks" in follow("own-data", tmp_path)
-    assert open_run(tmp_path / "runs" / "clinics").draws == 3600
+    assert open_run(tmp_path / "runs" / "clinics").draws == 1400
 
 
 def test_without_a_server(tmp_path):

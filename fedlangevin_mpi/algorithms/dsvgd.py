@@ -16,6 +16,11 @@ A KDE is wider than its particles, by the kernel's variance. Every distillation 
 wider with each of its turns even where nothing changes any more (the paper calls this a regulariser): many rounds with
 many distillation iterations drift, the less so the smaller `kde_bandwidth` is. U-DSVGD does not drift.
 
+Too small a `kde_bandwidth` is worse: while an agent's factor is the KDE of the initial particles, the ratio of KDEs
+pushes particles away from where they started, by (theta - theta_0) / kde_bandwidth^2. Where the prior pulls back with a
+bounded force, as it does in the log of a precision, they run away (`launch/papers/dsvgd_logistic.py`); the KDE of the
+initial particles should be about as wide as the prior.
+
 Several agents at once (beyond the paper) are described in `factors`.
 
 Kassab, Simeone 2020 (`serving`), eqs. (13)-(20) and algorithm 4.

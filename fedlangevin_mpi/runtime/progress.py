@@ -33,6 +33,7 @@ CLEAR_LINE = "\x1b[2K"
 _LINE_SECONDS = 10.0
 _BAR_SECONDS = 0.25
 _R_HAT_SECONDS = 2.0
+_LOOK_SECONDS = 0.02
 _STATES = 200  # kept to judge chains by, twice as far apart whenever there are twice as many
 _COORDINATES = 10
 
@@ -59,6 +60,7 @@ class Progress:
         self._iterations, self._first, self._clock = iterations, done, clock
         self._terminal, self._stream = terminal, stream or sys.stderr
         self._began = self._said = clock()
+        self._looked: float = -np.inf
         self._states = States()
         self._drawn = False
 
@@ -78,9 +80,10 @@ class Progress:
             ledger: of its exchanges.
             theta: `(clients_here, chains, dim)` positions of chains; None of particles, which are no chains.
         """
-        if theta is not None:
-            self._states.see(theta)
         now, last = self._clock(), iteration >= self._iterations
+        if theta is not None and now - self._looked >= _LOOK_SECONDS:  # (blocks may take a millisecond)
+            self._looked = now
+            self._states.see(theta)
         if self._terminal is not None and (last or now - self._said >= _BAR_SECONDS):
             self._said = now
             self._draw(iteration, self._facts(iteration, ledger, now), self._terminal)

@@ -108,6 +108,8 @@ def _problems(errors: ValidationError, values: Mapping[str, Any], root: type[Bas
     sections = {path.rpartition(".")[0] for path, _ in found}
     lines: dict[str, list[str]] = {}
     for path, error in found:
+        if error["type"] == "default_factory_not_called":  # for want of the value that is wrong, which has a line
+            continue
         wrong_alternative = error["type"].endswith("_type") and path in sections and isinstance(error["input"], Mapping)
         if not wrong_alternative:
             lines.setdefault(path, []).append(_describe(path, error, values, root))

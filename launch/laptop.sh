@@ -17,6 +17,8 @@ sample FALD runs/titanic-fald
 sample 'VR-FALD*' runs/titanic-vr-fald algorithm.name=vr_fald
 
 .venv/bin/python launch/compare.py runs/titanic-fald runs/titanic-vr-fald
+echo
+.venv/bin/fedlangevin report runs/titanic-fald runs/titanic-vr-fald --output runs/titanic.html
 cat <<'END'
 
 The clients' data are very unlike, so that between rounds each drifts towards a posterior of its own: this biases FALD.

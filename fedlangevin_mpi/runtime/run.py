@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.comm.world import World, ranks_on_this_node
 from fedlangevin_mpi.config import RunConfig, dump_config, to_yaml
+from fedlangevin_mpi.errors import FedLangevinError
 from fedlangevin_mpi.runtime import folder
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints, Snapshot
 from fedlangevin_mpi.runtime.engine import Engine, wants_compiled
@@ -194,6 +195,9 @@ def _logging(directory: Path, world: World) -> Iterator[None]:
     handler = world.agree(lambda: folder.start_logging(directory, world.rank))
     try:
         yield
+    except FedLangevinError as error:  # for who looks at the folder later; the terminal is told by who catches it
+        handler.handle(log.makeRecord(log.name, logging.ERROR, __file__, 0, "%s", (error,), None))
+        raise
     finally:
         logging.getLogger("fedlangevin_mpi").removeHandler(handler)
         handler.close()

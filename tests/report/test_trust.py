@@ -3,7 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedlangevin_mpi.config import make_config
+from fedlangevin_mpi.errors import DivergedError
 from fedlangevin_mpi.report import trust
+from fedlangevin_mpi.runtime.run import run
 from fedlangevin_mpi.store.reader import open_run
 
 PARTS = {"path": "two.yaml", "kind": "edges", "lambda_2": 1.0, "lambda_n": 0.0, "fingerprint": ""}
@@ -42,6 +45,15 @@ def test_particles_that_still_move_are_doubtful(make_run, shift, verdict):
     last = np.random.default_rng(1).normal(size=(40, 3))
     draws = np.stack([last, last + shift])[:, None]
     assert verdicts(make_run(draws, [[-1]], about={"coins": "none"})) == {"end": "good", "settled": verdict}
+
+
+def test_a_run_that_diverged_says_so(tmp_path):
+    wanted = {"iterations": 200, "clients": 2, "engine": "interpreted", "output": {"directory": str(tmp_path / "run")}}
+    wanted |= {"algorithm": {"name": "fald", "step_size": 1e6}, "model": {"name": "gaussian"}}
+    with pytest.raises(DivergedError):
+        run(make_config(wanted | {"data": {"name": "synthetic_gaussian", "dim": 1}}))
+    assert verdicts(tmp_path / "run")["end"] == "doubtful"
+    assert any("stopped being finite" in note for note in trust.notes(tmp_path / "run"))
 
 
 def test_warnings_of_the_log_are_notes(tmp_path):

@@ -98,9 +98,10 @@ def sample(
     with _threads(world) as threads:
         prepared = prepare(world, config, found)
         _limit_torch(threads)
-        world.from_root(lambda: check_space(config, prepared.placement.total, prepared.dim, directory))
-        minibatch = config.algorithm.batch_size is not None
         serving = isinstance(config.algorithm, Serving)
+        owners, begun = 1 if serving else prepared.placement.total, found.iteration if found else 0
+        world.from_root(lambda: check_space(config, owners, prepared.dim, directory, begun))
+        minibatch = config.algorithm.batch_size is not None
         example = prepared.example.likelihood if serving else prepared.example
         compiled = world.agree(lambda: wants_compiled(config.engine, example, minibatch))
         engine = Engine(world, compiled, config.model.fingerprint())

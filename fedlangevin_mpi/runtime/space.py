@@ -14,23 +14,25 @@ log = logging.getLogger(__name__)
 _MUCH = 10**9
 
 
-def check_space(config: RunConfig, clients: int, dim: int, directory: Path) -> None:
-    """Compare the size of all clients' draws with the free space of the folder's file system.
+def check_space(config: RunConfig, clients: int, dim: int, directory: Path, begun: int = 0) -> None:
+    """Compare the size of the draws that are to come with the free space of the folder's file system.
 
     Args:
         config: of the run.
-        clients: all of them.
+        clients: who have draws: all of them, or with a server it alone.
         dim: parameters.
         directory: the run's folder, which need not be there.
+        begun: iterations that were done before; their draws have their room already.
 
     Raises:
         ConfigError: there is less room than the draws take.
     """
     number = 4 if config.dtype == "float32" else 8
-    size = config.draws * clients * config.chains * dim * number
+    draws = config.draws - max(0, begun - config.warmup) // config.thin
+    size = draws * clients * config.chains * dim * number
     there = next(folder for folder in (directory.absolute(), *directory.absolute().parents) if folder.exists())
     free = shutil.disk_usage(there).free
-    shape = f"{config.draws:,} draws of {clients} clients, {config.chains} chains, {dim:,} parameters"
+    shape = f"{draws:,} draws of {clients} clients, {config.chains} chains, {dim:,} parameters"
     if size > free:
         raise ConfigError(
             f"thin: found {config.thin}: {shape} take {size / 1e9:.3g} GB, but {there} has {free / 1e9:.3g} GB free; "

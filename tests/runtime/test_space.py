@@ -36,6 +36,15 @@ def test_draws_that_do_not_fit_are_refused(dtype, bytes_of_a_number, tmp_path, m
         space.check_space(config(dtype=dtype), 4, 1_000_000, tmp_path / "not" / "yet")
 
 
+def test_a_resume_needs_room_for_what_is_to_come(tmp_path, monkeypatch):
+    row = 4 * 2 * 1_000_000 * 8
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=40 * row))
+    space.check_space(config(), 4, 1_000_000, tmp_path, begun=700)  # 60 of 100 draws are there
+    for begun in (0, 50, 699):
+        with pytest.raises(ConfigError, match="GB free"):
+            space.check_space(config(), 4, 1_000_000, tmp_path, begun)
+
+
 def test_small_runs_say_nothing(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         space.check_space(config(), 4, 3, tmp_path)

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from fedlangevin_mpi.algorithms.base import Array, Streams, Temperature, langevin_steps
 from fedlangevin_mpi.algorithms.gossiping import Gossiping
+from fedlangevin_mpi.algorithms.langevin import langevin_update
 from fedlangevin_mpi.generic import exchange, gradient
 
 
@@ -63,7 +64,7 @@ def de_sghmc(
     velocity = state.velocity
     for k in range(start, stop):
         force = draws.friction[k] * velocity + gradient(theta, data, batch, k)
-        velocity[:] = velocity - draws.step[k] * force + draws.scale[k] * draws.noise[k]
+        langevin_update(velocity, draws.step[k], force, draws.scale[k], draws.noise[k])
         if draws.mixing[k] >= 0:
             exchange(theta, channel, draws.mixing[k])
         theta[:] = theta + draws.step[k] * velocity

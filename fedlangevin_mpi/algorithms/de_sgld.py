@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from fedlangevin_mpi.algorithms.base import Array, Streams, Temperature, langevin_steps
 from fedlangevin_mpi.algorithms.gossiping import Gossiping
+from fedlangevin_mpi.algorithms.langevin import langevin_update
 from fedlangevin_mpi.generic import exchange, gradient
 
 
@@ -52,7 +53,7 @@ def de_sgld(
         slope = gradient(theta, data, batch, k)
         if draws.mixing[k] >= 0:
             exchange(theta, channel, draws.mixing[k])
-        theta[:] = theta - draws.step[k] * slope + draws.scale[k] * draws.noise[k]
+        langevin_update(theta, draws.step[k], slope, draws.scale[k], draws.noise[k])
         if slot[k] >= 0:
             trace[slot[k]] = theta
 

@@ -24,6 +24,7 @@ from pydantic import Field
 
 from fedlangevin_mpi.algorithms.averaging import Averaging, equal_weights
 from fedlangevin_mpi.algorithms.base import Array, Streams, Temperature, Traffic, langevin_steps
+from fedlangevin_mpi.algorithms.langevin import langevin_update
 from fedlangevin_mpi.generic import exchange, gradient
 
 NoiseCorrelation = Annotated[
@@ -63,7 +64,8 @@ def fald(
 ) -> None:
     """Run iterations of FALD (equations in the module's docstring)."""
     for k in range(start, stop):
-        theta[:] = theta - draws.step[k] * gradient(theta, data, batch, k) + draws.scale[k] * draws.noise[k]
+        slope = gradient(theta, data, batch, k)
+        langevin_update(theta, draws.step[k], slope, draws.scale[k], draws.noise[k])
         if draws.communicate[k].any():
             exchange(theta, channel, draws.weights[k], draws.communicate[k])
         if slot[k] >= 0:

@@ -20,6 +20,7 @@ from fedlangevin_mpi.algorithms.base import (
     Traffic,
     langevin_steps,
 )
+from fedlangevin_mpi.algorithms.langevin import langevin_update
 from fedlangevin_mpi.generic import gradient
 
 
@@ -51,7 +52,8 @@ def sgld(
 ) -> None:
     """Run iterations of SGLD (equation in the module's docstring)."""
     for k in range(start, stop):
-        theta[:] = theta - draws.step[k] * gradient(theta, data, batch, k) + draws.scale[k] * draws.noise[k]
+        slope = gradient(theta, data, batch, k)
+        langevin_update(theta, draws.step[k], slope, draws.scale[k], draws.noise[k])
         if slot[k] >= 0:
             trace[slot[k]] = theta
 

@@ -24,6 +24,7 @@ from pydantic import Field
 from fedlangevin_mpi.algorithms.averaging import Averaging, equal_weights
 from fedlangevin_mpi.algorithms.base import Array, Streams, Temperature, Traffic, langevin_steps
 from fedlangevin_mpi.algorithms.fald import NoiseCorrelation, correlated_noise
+from fedlangevin_mpi.algorithms.langevin import langevin_update
 from fedlangevin_mpi.generic import Everything, exchange, gradient
 
 
@@ -87,7 +88,7 @@ def vr_fald(
                 if draws.refresh[k, j]:
                     shift[:, j] = full[:, j]
             exchange(shift, channel, draws.weights[k], draws.refresh[k])
-        theta[:] = theta - draws.step[k] * step + draws.scale[k] * draws.noise[k]
+        langevin_update(theta, draws.step[k], step, draws.scale[k], draws.noise[k])
         if draws.communicate[k].any():
             exchange(theta, channel, draws.weights[k], draws.communicate[k])
         if slot[k] >= 0:

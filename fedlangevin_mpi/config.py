@@ -131,6 +131,28 @@ class RunConfig(_Section):
         Field(description="of algorithms that gossip: the file of the clients' graph, or several that take turns"),
     ] = None
     output: Output = Output()
+    on_failure: Annotated[
+        Literal["abort", "shrink"],
+        Field(
+            description="when a rank's process dies: end the run, for `resume` to go on; or go on at once with the "
+            "ranks that are left, from the last checkpoint (needs `mpirun --with-ft ulfm`)"
+        ),
+    ] = "abort"
+    lost_clients: Annotated[
+        Literal["host", "host_or_drop", "drop"],
+        Field(
+            description="those of a rank that died, under on_failure: shrink. host: ranks that are left read their data"
+            ", and the draws are those of a run in peace; drop: the run goes on to the posterior of the others' data; "
+            "host_or_drop: host if the data can be read"
+        ),
+    ] = "host"
+    dropped_clients: Annotated[
+        tuple[int, ...],
+        Field(
+            description="clients that take no part: the posterior is that of the others' data. on_failure: shrink adds "
+            "those that it drops"
+        ),
+    ] = ()
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:

@@ -111,6 +111,21 @@ def claim(directory: Path, force: bool) -> None:
         )
 
 
+def identity(directory: Path) -> tuple[int, ...]:
+    """Return what tells the run that a folder holds from every other one there, before or later; () if there is none.
+
+    Raises:
+        StoreError: the folder cannot be read.
+    """
+    try:
+        status = (directory / RUN_FILE).stat()
+    except FileNotFoundError:
+        return ()
+    except OSError as e:
+        raise StoreError(f"{directory}: cannot be read ({e})") from None
+    return status.st_ino, status.st_mtime_ns
+
+
 def create(directory: Path, prepared: Described, source: str, facts: Mapping[str, Any]) -> None:
     """Make the folder, in place of an older run, with `input.yaml` and `run.yaml`. Rank 0 only.
 

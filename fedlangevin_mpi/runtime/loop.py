@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -122,7 +124,9 @@ class BlockLoop:
         self._kernel = self._engine.ready(self._algorithm.kernel, *arguments, 0, 0)
         if self._algorithm.begin is not None and self.iteration == 0:
             arguments = (self._theta, self._state, draws, self._prepared.data, self.channel.handle)
-            self._engine.ready(self._algorithm.begin, *arguments)(*arguments)
+            begin = self._engine.ready(self._algorithm.begin, *arguments)
+            with self._raising_failures():
+                begin(*arguments)
             self.account.count_begin(self.channel.exchanges)
 
     def _randomness(self, block: int) -> tuple[Any, Any]:
@@ -165,8 +169,20 @@ class BlockLoop:
         return Wishes(*wanted)
 
     def _call(self, arguments: tuple[Any, ...], start: int, stop: int) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):  # a position that is not finite has its own message
+        with (
+            np.errstate(over="ignore", invalid="ignore"),  # a position that is not finite has its own message
+            self._raising_failures(),
+        ):
             self._kernel(*arguments, start, stop)
+
+    @contextlib.contextmanager
+    def _raising_failures(self) -> Iterator[None]:
+        """Raise MPI's own error where compiled code found one, which can raise a constant only."""
+        try:
+            yield
+        except RuntimeError:
+            self.channel.raise_failure()
+            raise
 
     def _finite(self) -> bool:
         return all(bool(np.isfinite(array).all()) for array in (self._theta, *self._state))

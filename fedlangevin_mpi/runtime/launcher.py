@@ -117,8 +117,9 @@ def become_mpirun(
         sys.exit(status)
     who = f"a rank was killed, or mpirun failed (status {status})"  # which is all that MPICH tells
     if killed:
-        here = placement.of_rank[killed[0]]
-        who = f"rank {killed[0]} (clients {here.start} to {here.stop - 1}) was killed"
+        here = placement.numbers(killed[0])
+        whose = f"clients {here[0]} to {here[-1]}" if here else "the server"
+        who = f"rank {killed[0]} ({whose}) was killed"
     kept = f"draws that were committed are kept; go on with: fedlangevin resume {directory}"
     print(f"fedlangevin: {who}; {kept}", file=sys.stderr)
     sys.exit(FedLangevinError.exit_status)

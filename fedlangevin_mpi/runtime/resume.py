@@ -21,6 +21,7 @@ from fedlangevin_mpi.runtime.placement import placement_of
 from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.run import sample, summarise_run
 from fedlangevin_mpi.runtime.signals import StopRequest
+from fedlangevin_mpi.runtime.losses import drops, tell, without_lost
 from fedlangevin_mpi.runtime.survivors import Loss, check_shrinking, outlive
 from fedlangevin_mpi.store.layout import rank_files
 from fedlangevin_mpi.store.metadata import SUMMARY_FILE, Resolved, read_run_file, read_statistics
@@ -108,17 +109,30 @@ def go_on(
         log.info("%s is complete: nothing to do; iterations=N with a larger N would go on", directory)
         return
     world.from_root(lambda: folder.sweep(directory))
-    clients = world.agree(lambda: placement_of(config, world.size)).of_rank[world.rank]
+    # Of this launch: those that `run.yaml` does not tell of yet. Losses before a resume had begun anything are none.
+    new = [loss for loss in losses if loss.size <= before.ranks]
+    wider, dropping = config, bool(new) and drops(world, config)
+    if dropping:
+        config = world.agree(lambda: without_lost(config, new))
+    clients = world.agree(lambda: placement_of(config, world.size)).numbers(world.rank)
     found = Checkpoints(world, directory / folder.CHECKPOINTS).load(clients, _draws_are_there(directory, config))
     iteration = found.iteration if found else 0
     log.info("going on at iteration %d of %d%s", iteration, config.iterations, "" if found else _NO_CHECKPOINT)
     segment = world.from_root(lambda: _next_segment(directory))
+    if dropping:
+        began = max((loss.iteration for loss in before.losses if loss.dropped), default=0)
+        config = config.model_copy(update={"warmup": iteration + config.warmup - began})
+    told = tell(new, wider, dropping, before.hosts, iteration, segment)
 
     def describe(prepared: Prepared, launch: Mapping[str, Any]) -> None:
-        folder.check_same(before, prepared)
+        folder.check_same(before, prepared, dropping)
         for change in folder.changed_versions(before):
             log.warning("%s: draws may not be those of an uninterrupted run to the bit", change)
-        folder.reopen(directory, prepared, before, launch, iteration)
+        folder.reopen(directory, prepared, before, launch, iteration, told)
+        for loss in told:
+            log.warning("%s", loss.text())
+        if dropping and config.draws == 0:
+            log.warning("no iteration is left after warm-up; resume with iterations=%d or more", config.warmup + 1)
 
     sample(world, config, request, start, describe, found, segment, terminal)
 

@@ -174,7 +174,7 @@ def _writer(world: World, prepared: Prepared, directory: Path, loop: BlockLoop |
         directory,
         rank=world.rank,
         ranks=world.size,
-        clients=[SERVER] if serving else list(prepared.clients),
+        clients=[SERVER] if serving else prepared.numbers,
         chains=config.chains,
         dim=prepared.dim,
         dtype=config.dtype,

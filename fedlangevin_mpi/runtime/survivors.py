@@ -76,7 +76,9 @@ def check_shrinking(world: World, config: RunConfig, environment: Mapping[str, s
     """
     if config.on_failure != "shrink":
         return
-    allowed = "allowed: shrink under Open MPI's `mpirun --with-ft ulfm` on two ranks or more (--ranks does so), or abort"
+    allowed = (
+        "allowed: shrink under Open MPI's `mpirun --with-ft ulfm` on two ranks or more (--ranks does so), or abort"
+    )
     found = "on_failure: found 'shrink'"
     library = MPI.get_vendor()[0]
     if library != "Open MPI":

@@ -80,7 +80,7 @@ class World:
         Collective over those that are left, after a `RankLostError`.
         """
         left = World.__new__(World)
-        left._take(self.comm.Shrink())
+        left._take(MPI.Intracomm(self.comm.Shrink()))
         numbers = MPI.Group.Translate_ranks(self.comm.Get_group(), list(range(self.size)), left.comm.Get_group())
         return left, [rank for rank, number in enumerate(numbers) if number == MPI.UNDEFINED]
 

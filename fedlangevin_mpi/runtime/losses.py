@@ -1,4 +1,4 @@
-"""What becomes of the clients of ranks that died: others host them, or the run goes on to the posterior without them."""
+"""What becomes of the clients of ranks that died: others host them, or the run goes on without them."""
 
 from __future__ import annotations
 

@@ -17,11 +17,11 @@ from fedlangevin_mpi.config import RunConfig, dump_config, make_config, override
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.runtime import folder
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints
+from fedlangevin_mpi.runtime.losses import drops, tell, without_lost
 from fedlangevin_mpi.runtime.placement import placement_of
 from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.run import sample, summarise_run
 from fedlangevin_mpi.runtime.signals import StopRequest
-from fedlangevin_mpi.runtime.losses import drops, tell, without_lost
 from fedlangevin_mpi.runtime.survivors import Loss, check_shrinking, outlive
 from fedlangevin_mpi.store.layout import rank_files
 from fedlangevin_mpi.store.metadata import SUMMARY_FILE, Resolved, read_run_file, read_statistics

@@ -25,19 +25,19 @@ from tests.resuming import RING, counts
 VALUES = {
     "seed": 5,
     "clients": 5,
-    "chains": 20,
+    "chains": 200,  # so that iterations take some time, and few are waited for where cores are few
     "warmup": 100,
-    "thin": 10,
+    "thin": 20,
     "on_failure": "shrink",
     "model": {"name": "gaussian"},
     "data": {"name": "synthetic_gaussian", "dim": 4},
     "output": {"directory": "run", "checkpoint_seconds": 0.2, "watchdog_seconds": 30},
 }
-FALD = {"name": "fald", "step_size": 0.02, "communication_probability": 0.2}
+FALD = {"name": "fald", "step_size": 0.02, "communication_probability": 0.05}
 SERVER = {"name": "dsgld", "step_size": 0.02, "particles": 20, "local_iterations": 5, "global_iterations": 3000}
 
 
-def struck(folder, ranks, victims, values, between=1.0):
+def struck(folder, ranks, victims, values, between=0.5):
     """Run with one rank after the other killed, each after a checkpoint; return the status and what was said."""
     (folder / "config.yaml").write_text(to_yaml(VALUES | values))
     process = command(folder, "run", "config.yaml", "--ranks", str(ranks))
@@ -103,10 +103,10 @@ def in_peace(folder, values):
 @pytest.mark.parametrize(
     ("ranks", "victims", "values"),
     [
-        (3, [2], {"algorithm": FALD, "iterations": 80_000}),
-        (3, [0], {"algorithm": {"name": "de_sgld", "step_size": 0.02}, "topology": RING, "iterations": 60_000}),
+        (3, [2], {"algorithm": FALD, "iterations": 16_000}),
+        (3, [0], {"algorithm": {"name": "de_sgld", "step_size": 0.02}, "topology": RING, "iterations": 8_000}),
         (3, [0, 1], {"algorithm": SERVER, "chains": 20}),
-        (2, [1], {"algorithm": FALD, "engine": "interpreted", "iterations": 20_000}),
+        (2, [1], {"algorithm": FALD, "engine": "interpreted", "iterations": 6_000}),
     ],
     ids=["average", "gossip", "server", "interpreted"],
 )
@@ -127,24 +127,24 @@ def test_others_host_the_clients_of_killed_ranks_and_draw_the_same(tmp_path, ran
 
 def test_without_the_clients_of_a_killed_rank_the_law_is_that_of_the_others(tmp_path):
     values = {
-        "algorithm": {"name": "fald", "step_size": 0.02, "communication_probability": 1.0},
+        "algorithm": FALD,
         "model": {"name": "linear_regression", "prior_scale": 0.3},  # which counts once, however many clients there are
         "data": {"name": "synthetic_linear", "features": 3, "rows": 10},
         "initial": {"name": "zeros"},
-        "iterations": 120_000,
+        "iterations": 16_000,
         "lost_clients": "drop",
     }
     status, said = struck(tmp_path, 3, [1], values)
     assert status == 0, said
     assert "dropped clients 2, 3: the posterior is that of the other clients' data" in said
-    process = command(tmp_path, "resume", "run", "--ranks", "2", "iterations=130000")
+    process = command(tmp_path, "resume", "run", "--ranks", "2", "iterations=18000")
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     opened = open_run(tmp_path / "run")
     assert (opened.clients, opened.owners, opened.dropped) == (3, [0, 1, 4], [2, 3])
     loss = opened.resolved.losses[0]
-    assert opened.iterations[0] == loss.iteration + 100 + 10 - 1  # warm-up began again
-    assert opened.iterations[-1] == 129_999 - (129_999 - opened.iterations[0]) % 10
+    assert opened.iterations[0] == loss.iteration + 100 + 20 - 1  # warm-up began again
+    assert opened.iterations[-1] >= 17_980
     summary = opened.summary()
     assert summary["dropped_clients"] == [2, 3]
     assert summary["losses"][0]["dropped"] == [2, 3]

@@ -124,15 +124,17 @@ def go_on(
         config = config.model_copy(update={"warmup": iteration + config.warmup - began})
     told = tell(new, wider, dropping, before.hosts, iteration, segment)
 
-    def describe(prepared: Prepared, launch: Mapping[str, Any]) -> None:
+    def describe(prepared: Prepared, launch: Mapping[str, Any]) -> list[str]:
         folder.check_same(before, prepared, dropping)
-        for change in folder.changed_versions(before):
-            log.warning("%s: draws may not be those of an uninterrupted run to the bit", change)
         folder.reopen(directory, prepared, before, launch, iteration, told)
-        for loss in told:
-            log.warning("%s", loss.text())
+        changed = folder.changed_versions(before)
+        notes = [f"{change}: draws may not be those of an uninterrupted run to the bit" for change in changed]
         if dropping and config.draws == 0:
-            log.warning("no iteration is left after warm-up; resume with iterations=%d or more", config.warmup + 1)
+            needed = config.warmup + config.thin
+            notes.append(
+                f"no draw is left after warm-up; `fedlangevin resume` with iterations={needed} or more makes some"
+            )
+        return notes + [loss.text() for loss in told]
 
     sample(world, config, request, start, describe, found, segment, terminal)
 

@@ -66,9 +66,10 @@ def run(
     directory = Path(config.output.directory)
     older: tuple[int, ...] | None = None
 
-    def create(prepared: Prepared, launch: Mapping[str, Any]) -> None:
+    def create(prepared: Prepared, launch: Mapping[str, Any]) -> list[str]:
         folder.create(directory, prepared, source or to_yaml(dump_config(config)), launch)
         lock.take(directory)
+        return []
 
     def attempt(world: World, losses: Sequence[Loss]) -> None:
         nonlocal older
@@ -95,7 +96,7 @@ def sample(
     config: RunConfig,
     request: StopRequest,
     start: float,
-    describe: Callable[[Prepared, Mapping[str, Any]], None],
+    describe: Callable[[Prepared, Mapping[str, Any]], Sequence[str]],
     found: Snapshot | None = None,
     segment: int = 0,
     terminal: int | None = None,
@@ -107,7 +108,8 @@ def sample(
         config: of the run.
         request: notes signals.
         start: `time.perf_counter()` when the command began, whose `max_seconds` this may be the rest of.
-        describe: writes what rank 0 says of the run before the first iteration, given facts of the launch.
+        describe: writes what rank 0 says of the run before the first iteration, given facts of the launch, and returns
+            what else the log should warn of.
         found: the checkpoint.
         segment: of draws, the one that is begun.
         terminal: as in `run`.
@@ -124,14 +126,14 @@ def sample(
         compiled = world.agree(lambda: wants_compiled(config.engine, example, minibatch))
         engine = Engine(world, compiled, config.model.fingerprint())
         launch = _launch_facts(world, engine)
-        world.from_root(lambda: describe(prepared, launch))
+        warnings = world.from_root(lambda: describe(prepared, launch))
         loop_of = ServerLoop if serving else BlockLoop
         with _logging(directory, world), loop_of(world, prepared, engine, now) as loop:
             world.where = loop.where
             log.debug("rank %d of %d, threads: %s, engine: %s", world.rank, world.size, threads, engine.name)
             if config.draws == 0:
                 log.warning("warmup and thin leave no draw to store")
-            for note in [*prepared.notes(), *step_size_notes(world, prepared)]:
+            for note in [*warnings, *prepared.notes(), *step_size_notes(world, prepared)]:
                 log.warning("%s", note)
             if found is not None:
                 loop.restore(found)

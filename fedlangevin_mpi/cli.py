@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -30,19 +31,24 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             print(f"fedlangevin: {e}", file=sys.stderr)
         status = e.exit_status
         if arguments is None:
-            _leave_at_once(status)
+            _leave_at_once(parsed, status)
     except BrokenPipeError:  # as in `fedlangevin summary DIR | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     sys.stdout.flush()
+    if getattr(parsed, "outlived", False):
+        _leave_at_once(parsed, status)
     sys.exit(status)
 
 
-def _leave_at_once(status: int) -> None:
+def _leave_at_once(parsed: argparse.Namespace, status: int) -> NoReturn:
     # A file that could not be written is still open (store.writer): HDF5 would close it on Python's way out, and crash.
     sys.stdout.flush()
     sys.stderr.flush()
-    if (mpi := sys.modules.get("mpi4py.MPI")) is not None:
+    if getattr(parsed, "outlived", False):
+        # MPI_Finalize may wait for the dead for ever. Without it, a status other than 0 ends ranks that still speak.
+        time.sleep(0 if status == 0 or parsed.speaks() else 1.0)
+    elif (mpi := sys.modules.get("mpi4py.MPI")) is not None:
         mpi.Finalize()
     os._exit(status)
 
@@ -153,7 +159,7 @@ def _run(arguments: argparse.Namespace) -> None:
         from fedlangevin_mpi.runtime.run import run
 
         config, source = world.from_root(lambda: read_config(arguments.config, overrides))
-        how = {"terminal": _terminal(arguments), "on_root": arguments.on_root}
+        how = {"terminal": _terminal(arguments), "on_loss": arguments.on_loss}
         _print_end(arguments, run(config, source=source, force=arguments.force, **how))
 
 
@@ -165,13 +171,13 @@ def _on_this_rank(arguments: argparse.Namespace) -> Iterator[World]:
         from fedlangevin_mpi.comm.world import World
 
         with World() as world:
-            root = world.rank == 0
+            rank = world.rank
 
-            def become_root() -> None:
-                nonlocal root
-                root = True
+            def on_loss(new: int) -> None:
+                nonlocal rank
+                rank, arguments.outlived = new, True
 
-            arguments.speaks, arguments.on_root = lambda: root, become_root
+            arguments.speaks, arguments.on_loss = lambda: rank == 0, on_loss
             with _log_to_stderr(arguments.speaks, arguments.quiet):
                 yield world
 
@@ -196,7 +202,7 @@ def _resume(arguments: argparse.Namespace) -> None:
     with _on_this_rank(arguments):
         from fedlangevin_mpi.runtime.resume import resume
 
-        how = {"terminal": _terminal(arguments), "on_root": arguments.on_root}
+        how = {"terminal": _terminal(arguments), "on_loss": arguments.on_loss}
         resume(arguments.directory, arguments.overrides, **how)
         _print_end(arguments, arguments.directory)
 

@@ -26,7 +26,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from fedlangevin_mpi import Run, open_run
+from fedlangevin_mpi import open_run
+from fedlangevin_mpi.store.reader import Run
 
 CONFIG = {
     "seed": 1,

@@ -48,7 +48,7 @@ def resume(
     *,
     comm: MPI.Intracomm | None = None,
     terminal: int | None = None,
-    on_root: Callable[[], None] = lambda: None,
+    on_loss: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Go on with a run, on all ranks of `comm` together, until its last iteration.
 
@@ -59,7 +59,8 @@ def resume(
         overrides: `key=value`; `iterations` may grow, and when checkpoints are written and the run stops may change.
         comm: the ranks, COMM_WORLD by default; duplicated, not used.
         terminal: columns of the terminal on which rank 0 shows a bar; None: progress is logged, line by line.
-        on_root: called on the rank that becomes rank 0 because that one's process died (`on_failure: shrink`).
+        on_loss: called with the new number of this rank when others died (`on_failure: shrink`). A process that
+            outlived others had better end by `os._exit`: MPI_Finalize may wait for the dead.
 
     Raises:
         ConfigError: another key was changed, or something that the run was begun with is not what it was.
@@ -75,7 +76,7 @@ def resume(
         go_on(world, directory, overrides, request, start, terminal, losses)
 
     with StopRequest() as request, folder.Lock() as lock:
-        outlive(comm, attempt, on_root)
+        outlive(comm, attempt, on_loss)
 
 
 def go_on(

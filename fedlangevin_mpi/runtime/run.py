@@ -44,7 +44,7 @@ def run(
     source: str | None = None,
     force: bool = False,
     terminal: int | None = None,
-    on_root: Callable[[], None] = lambda: None,
+    on_loss: Callable[[int], None] = lambda _: None,
 ) -> Path:
     """Sample, on all ranks of `comm` together, and return the run's folder.
 
@@ -54,7 +54,8 @@ def run(
         source: the text of the config as it was given, for `input.yaml`.
         force: whether a run that the folder holds is replaced.
         terminal: columns of the terminal on which rank 0 shows a bar; None: progress is logged, line by line.
-        on_root: called on the rank that becomes rank 0 because that one's process died (`on_failure: shrink`).
+        on_loss: called with the new number of this rank when others died (`on_failure: shrink`). A process that
+            outlived others had better end by `os._exit`: MPI_Finalize may wait for the dead.
 
     Raises:
         StoppedError: it was asked to stop, and did, with a checkpoint.
@@ -87,7 +88,7 @@ def run(
         sample(world, config, request, start, create, terminal=terminal)
 
     with StopRequest() as request, folder.Lock() as lock:
-        outlive(comm, attempt, on_root)
+        outlive(comm, attempt, on_loss)
     return directory
 
 

@@ -37,7 +37,7 @@ class Loss(NamedTuple):
 
 
 def outlive(
-    comm: MPI.Intracomm | None, attempt: Callable[[World, Sequence[Loss]], None], on_root: Callable[[], None]
+    comm: MPI.Intracomm | None, attempt: Callable[[World, Sequence[Loss]], None], on_loss: Callable[[int], None]
 ) -> None:
     """Run `attempt` on all ranks of `comm`; where a rank dies in it, again on those that are left. Collective.
 
@@ -45,7 +45,7 @@ def outlive(
         comm: the ranks, COMM_WORLD by default; duplicated, not used.
         attempt: takes the ranks there are and the losses so far. It sets `survives` of the former, or a rank that dies
             ends the job.
-        on_root: called on the rank that becomes rank 0, where that was lost.
+        on_loss: called with the new number of this rank.
 
     Raises:
         FedLangevinError: from `attempt`, the same on every rank.
@@ -62,8 +62,7 @@ def outlive(
                 with world:
                     raise RuntimeError(str(error)) from error
         losses.append(Loss(lost, before.size))
-        if world.rank == 0 != before.rank:
-            on_root()
+        on_loss(world.rank)
         ranks = ("rank " if len(lost) == 1 else "ranks ") + ", ".join(map(str, lost))
         log.warning("%s of %d lost: going on with %d", ranks, before.size, world.size)
 

@@ -177,7 +177,7 @@ import os
 import fedlangevin_mpi
 
 def gradient(theta, x, y):
-    return theta * len(x) / (os.environ["OMPI_COMM_WORLD_RANK"] != "1")
+    return theta * (len(x) // (os.environ["OMPI_COMM_WORLD_RANK"] != "1"))
 
 def make_model():
     return fedlangevin_mpi.CustomModel(dim=2, gradient=gradient)

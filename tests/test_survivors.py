@@ -176,8 +176,12 @@ RAISING = """
 import os
 import fedlangevin_mpi
 
+calls = 0
+
 def gradient(theta, x, y):
-    return theta * (len(x) // (os.environ["OMPI_COMM_WORLD_RANK"] != "1"))
+    global calls
+    calls += 1
+    return theta * (len(x) // (calls < 500 or os.environ["OMPI_COMM_WORLD_RANK"] != "1"))
 
 def make_model():
     return fedlangevin_mpi.CustomModel(dim=2, gradient=gradient)

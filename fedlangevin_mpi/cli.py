@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,23 +27,28 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         parsed.command(parsed)
         status = 0
     except FedLangevinError as e:
-        if getattr(parsed, "is_root", lambda: True)():
+        if getattr(parsed, "speaks", lambda: True)():
             print(f"fedlangevin: {e}", file=sys.stderr)
         status = e.exit_status
         if arguments is None:
-            _leave_at_once(status)
+            _leave_at_once(parsed, status)
     except BrokenPipeError:  # as in `fedlangevin summary DIR | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     sys.stdout.flush()
+    if getattr(parsed, "outlived", False):
+        _leave_at_once(parsed, status)
     sys.exit(status)
 
 
-def _leave_at_once(status: int) -> None:
+def _leave_at_once(parsed: argparse.Namespace, status: int) -> NoReturn:
     # A file that could not be written is still open (store.writer): HDF5 would close it on Python's way out, and crash.
     sys.stdout.flush()
     sys.stderr.flush()
-    if (mpi := sys.modules.get("mpi4py.MPI")) is not None:
+    if getattr(parsed, "outlived", False):
+        # MPI_Finalize may wait for the dead for ever. Without it, a status other than 0 ends ranks that still speak.
+        time.sleep(0 if status == 0 or parsed.speaks() else 1.0)
+    elif (mpi := sys.modules.get("mpi4py.MPI")) is not None:
         mpi.Finalize()
     os._exit(status)
 
@@ -153,7 +159,8 @@ def _run(arguments: argparse.Namespace) -> None:
         from fedlangevin_mpi.runtime.run import run
 
         config, source = world.from_root(lambda: read_config(arguments.config, overrides))
-        _print_end(arguments, run(config, source=source, force=arguments.force, terminal=_terminal(arguments)))
+        how = {"terminal": _terminal(arguments), "on_loss": arguments.on_loss}
+        _print_end(arguments, run(config, source=source, force=arguments.force, **how))
 
 
 @contextlib.contextmanager
@@ -163,16 +170,23 @@ def _on_this_rank(arguments: argparse.Namespace) -> Iterator[World]:
     with StopRequest():  # already here: to import what follows takes a while
         from fedlangevin_mpi.comm.world import World
 
-        with World() as world, _log_to_stderr(world.rank == 0, arguments.quiet):
-            arguments.is_root = lambda: world.rank == 0
-            yield world
+        with World() as world:
+            rank = world.rank
+
+            def on_loss(new: int) -> None:
+                nonlocal rank
+                rank, arguments.outlived = new, True
+
+            arguments.speaks, arguments.on_loss = lambda: rank == 0, on_loss
+            with _log_to_stderr(arguments.speaks, arguments.quiet):
+                yield world
 
 
 def _print_end(arguments: argparse.Namespace, directory: Path) -> None:
     from fedlangevin_mpi.evaluate.summary_table import print_summary
     from fedlangevin_mpi.store.metadata import SUMMARY_FILE
 
-    if getattr(arguments, "is_root", lambda: True)() and not arguments.quiet:
+    if getattr(arguments, "speaks", lambda: True)() and not arguments.quiet:
         print_summary(json.loads((directory / SUMMARY_FILE).read_text()), directory)
 
 
@@ -188,7 +202,8 @@ def _resume(arguments: argparse.Namespace) -> None:
     with _on_this_rank(arguments):
         from fedlangevin_mpi.runtime.resume import resume
 
-        resume(arguments.directory, arguments.overrides, terminal=_terminal(arguments))
+        how = {"terminal": _terminal(arguments), "on_loss": arguments.on_loss}
+        resume(arguments.directory, arguments.overrides, **how)
         _print_end(arguments, arguments.directory)
 
 
@@ -200,7 +215,8 @@ def _launch_resume(arguments: argparse.Namespace) -> NoReturn:
     config, _ = read_for_resume(arguments.directory, arguments.overrides)
     placement = placement_of(config, arguments.ranks)
     program = ["resume", *_quiet(arguments), "--", str(arguments.directory), *arguments.overrides]
-    become_mpirun(arguments.ranks, program, placement, arguments.directory)
+    surviving = config.on_failure == "shrink"
+    become_mpirun(arguments.ranks, program, placement, arguments.directory, surviving)
 
 
 def _launch(arguments: argparse.Namespace, overrides: list[str]) -> NoReturn:
@@ -213,7 +229,8 @@ def _launch(arguments: argparse.Namespace, overrides: list[str]) -> NoReturn:
     placement = placement_of(config, arguments.ranks)
     flags = [*(["--force"] if arguments.force else []), *_quiet(arguments)]
     program = ["run", *flags, "--", arguments.config, *overrides]
-    become_mpirun(arguments.ranks, program, placement, Path(config.output.directory))
+    surviving = config.on_failure == "shrink"
+    become_mpirun(arguments.ranks, program, placement, Path(config.output.directory), surviving)
 
 
 def _quiet(arguments: argparse.Namespace) -> list[str]:
@@ -221,12 +238,13 @@ def _quiet(arguments: argparse.Namespace) -> list[str]:
 
 
 @contextlib.contextmanager
-def _log_to_stderr(is_root: bool, quiet: bool) -> Iterator[None]:
+def _log_to_stderr(speaks: Callable[[], bool], quiet: bool) -> Iterator[None]:
     from fedlangevin_mpi.runtime.progress import CLEAR_LINE, terminal_width
 
     logger = logging.getLogger("fedlangevin_mpi")
     logger.setLevel(logging.DEBUG)
-    handler = logging.StreamHandler() if is_root else logging.NullHandler()
+    handler = logging.StreamHandler()
+    handler.addFilter(lambda _: speaks())
     handler.setLevel(logging.WARNING if quiet else logging.INFO)
     # On a terminal a line of the log takes the place of the bar, which is drawn again.
     before = CLEAR_LINE if terminal_width() is not None else ""
@@ -262,7 +280,7 @@ def _reference(arguments: argparse.Namespace) -> None:
     from fedlangevin_mpi.config import read_config
     from fedlangevin_mpi.runtime.reference import Length, reference
 
-    with _log_to_stderr(True, arguments.quiet):
+    with _log_to_stderr(lambda: True, arguments.quiet):
         config, source = read_config(arguments.config, arguments.overrides)
         length = Length(arguments.draws, arguments.tune, arguments.chains)
         _print_end(arguments, reference(config, arguments.output, source, length, arguments.force))

@@ -131,13 +131,36 @@ class RunConfig(_Section):
         Field(description="of algorithms that gossip: the file of the clients' graph, or several that take turns"),
     ] = None
     output: Output = Output()
+    on_failure: Annotated[
+        Literal["abort", "shrink"],
+        Field(
+            description="when a rank's process dies: end the run, for `resume` to go on; or go on at once with the "
+            "ranks that are left, from the last checkpoint (needs `mpirun --with-ft ulfm`)"
+        ),
+    ] = "abort"
+    lost_clients: Annotated[
+        Literal["host", "host_or_drop", "drop"],
+        Field(
+            description="those of a rank that died, under on_failure: shrink. host: ranks that are left read their data"
+            ", and the draws are those of a run in peace; drop: the run goes on to the posterior of the others' data; "
+            "host_or_drop: host if the data can be read"
+        ),
+    ] = "host"
+    dropped_clients: Annotated[
+        tuple[int, ...],
+        Field(
+            description="clients that take no part: the posterior is that of the others' data. on_failure: shrink adds "
+            "those that it drops"
+        ),
+    ] = ()
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
         self._check_server()
         if self.iterations == _OF_THE_ALGORITHM:
             raise ValueError("iterations: missing; allowed: an integer, at least 1")
-        if self.warmup > self.iterations:
+        self._check_dropped()
+        if self.warmup > self.iterations and not self.dropped_clients:  # after a drop warm-up begins again
             raise ValueError(f"warmup: found {self.warmup}; allowed: at most iterations ({self.iterations})")
         if self.algorithm.batch_size is not None and not self.model.has_rows:
             raise ValueError(
@@ -148,6 +171,21 @@ class RunConfig(_Section):
         if self.device == "cuda":
             raise ValueError(f"device: found 'cuda'; allowed: cpu for model {self.model.name}")
         return self
+
+    def _check_dropped(self) -> None:
+        if not self.dropped_clients and (self.lost_clients == "host" or self.on_failure == "abort"):
+            return
+        if isinstance(self.algorithm, Serving) or self.algorithm.communicates == "never":
+            key = "dropped_clients" if self.dropped_clients else "lost_clients"
+            raise ValueError(
+                f"{key}: found {getattr(self, key)!r}; allowed for {self.algorithm.name}: "
+                + ("()" if self.dropped_clients else "host")
+                + ", since what clients gave stays in a server's state"
+            )
+        if len(set(self.dropped_clients)) < len(self.dropped_clients) or min(self.dropped_clients, default=0) < 0:
+            raise ValueError(f"dropped_clients: found {self.dropped_clients}; allowed: different numbers from 0 on")
+        if self.clients is not None and not self.taking_part(self.clients):
+            raise ValueError(f"dropped_clients: found all {self.clients} clients; allowed: one takes part at least")
 
     def _check_topology(self) -> None:
         algorithm = self.algorithm
@@ -186,7 +224,11 @@ class RunConfig(_Section):
     @property
     def draws(self) -> int:
         """How many draws the run keeps."""
-        return (self.iterations - self.warmup) // self.thin
+        return max(0, self.iterations - self.warmup) // self.thin
+
+    def taking_part(self, clients: int) -> list[int]:
+        """Return the numbers of the clients that are not dropped, of so many in all."""
+        return [client for client in range(clients) if client not in self.dropped_clients]
 
 
 def read_config(path: str | Path, overrides: Sequence[str] = ()) -> tuple[RunConfig, str]:

@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 from fedlangevin_mpi.comm.host import on_host, put
-from fedlangevin_mpi.comm.world import World
+from fedlangevin_mpi.comm.world import World, raise_code
 from fedlangevin_mpi.generic import define, exchange
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -40,11 +40,15 @@ class InterpretedAverage(NamedTuple):
 
 
 class PersistentAverage(NamedTuple):
-    """Started from compiled code: the addresses of a persistent request and of a status buffer."""
+    """Started from compiled code: the addresses of a persistent request and of a status buffer.
+
+    `code (1,)` takes the error code of a call that fails.
+    """
 
     send: Array
     receive: Array
     made: Array
+    code: Array
     request: int
     status: int
 
@@ -55,6 +59,7 @@ class BlockingAverage(NamedTuple):
     send: Array
     receive: Array
     made: Array
+    code: Array
     send_address: int
     receive_address: int
     datatype: int
@@ -80,12 +85,13 @@ class AverageChannel:
         if dtype not in (np.float32, np.float64):
             raise TypeError(f"an average of {dtype} was asked for; allowed: float32, float64")
         self._world = world
-        self._comm = world.comm.Dup()
+        self._comm = world.derive(world.comm.Dup)
         self._request: MPI.Prequest | None = None
         self._status = np.zeros(64, np.uint8)
         self._send = np.zeros((chains, dim), dtype)
         self._receive = np.zeros((chains, dim), dtype)
         self._made = np.zeros(1, np.int64)
+        self._code = np.zeros(1, np.int64)
         self._compiled = compiled
         self.handle: Any = self._declare()
         """What a kernel takes as its channel."""
@@ -104,7 +110,7 @@ class AverageChannel:
         if not self._compiled:
             return InterpretedAverage(self._send, self._receive, self._made, self._start_and_wait)
         address = MPI._addressof(self._request)
-        return PersistentAverage(self._send, self._receive, self._made, address, self._status.ctypes.data)
+        return PersistentAverage(self._send, self._receive, self._made, self._code, address, self._status.ctypes.data)
 
     def _blocking(self) -> Any:
         self._free_request()
@@ -115,7 +121,7 @@ class AverageChannel:
         datatype = MPI.FLOAT if self._send.dtype == np.float32 else MPI.DOUBLE
         handles = (MPI._handleof(h) for h in (datatype, MPI.SUM, self._comm))
         addresses = self._send.ctypes.data, self._receive.ctypes.data
-        return BlockingAverage(self._send, self._receive, self._made, *addresses, *handles)
+        return BlockingAverage(self._send, self._receive, self._made, self._code, *addresses, *handles)
 
     def _start_and_wait(self) -> None:
         assert self._request is not None
@@ -143,6 +149,14 @@ class AverageChannel:
     def bytes_sent(self) -> int:
         """How many bytes this rank gave to MPI."""
         return 0 if self._world.size == 1 else self.exchanges * self._send.nbytes
+
+    def raise_failure(self) -> None:
+        """Raise what MPI says of a call that failed in compiled code, if one did.
+
+        Raises:
+            MPI.Exception: one did.
+        """
+        raise_code(self._code)
 
     def free(self) -> None:
         """Free the request and the communicator; safe to call twice."""

@@ -38,20 +38,21 @@ def _here(theta, channel, weights, chains=None):
 
 def _persistent(theta, channel, weights, chains=None):
     _weighted_sum(theta, channel.send, weights)
-    if MPI_Start(channel.request) != 0 or MPI_Wait(channel.request, channel.status) != 0:
-        raise RuntimeError("MPI failed in an average over the clients")
+    channel.code[0] = MPI_Start(channel.request)
+    if channel.code[0] == 0:
+        channel.code[0] = MPI_Wait(channel.request, channel.status)
+    if channel.code[0] != 0:
+        raise RuntimeError("MPI failed in an average over the clients")  # the caller finds the code, and raises that
     channel.made[0] += 1
     _take(theta, channel.receive, chains)
 
 
 def _blocking(theta, channel, weights, chains=None):
     _weighted_sum(theta, channel.send, weights)
-    if (
-        MPI_Allreduce(
-            channel.send_address, channel.receive_address, channel.send.size, channel.datatype, channel.op, channel.comm
-        )
-        != 0
-    ):
+    channel.code[0] = MPI_Allreduce(
+        channel.send_address, channel.receive_address, channel.send.size, channel.datatype, channel.op, channel.comm
+    )
+    if channel.code[0] != 0:
         raise RuntimeError("MPI failed in an average over the clients")
     channel.made[0] += 1
     _take(theta, channel.receive, chains)

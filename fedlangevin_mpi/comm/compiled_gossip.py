@@ -25,13 +25,13 @@ def _pack(theta, rows, send, pack, first, last):
 
 @register_jitable(inline="always")
 def _carry(requests, request_begin, first, last, status):
-    failed = 0
+    code = 0
     for r in range(first, last):
         for q in range(request_begin[r], request_begin[r + 1]):
-            failed |= MPI_Start(requests[q])
+            code = max(code, MPI_Start(requests[q]))  # those that fail give the code of one
         for q in range(request_begin[r], request_begin[r + 1]):
-            failed |= MPI_Wait(requests[q], status)
-    return failed
+            code = max(code, MPI_Wait(requests[q], status))
+    return code
 
 
 @register_jitable(inline="always")
@@ -55,10 +55,11 @@ def _gossip(theta, channel, weights, chains=None):
     plan, m = channel.plan, weights
     _pack(theta, channel.rows, channel.send, plan.pack, plan.pack_begin[m], plan.pack_begin[m + 1])
     first, last = channel.round_begin[m], channel.round_begin[m + 1]
-    failed = _carry(channel.requests, channel.request_begin, first, last, channel.status)
+    code = _carry(channel.requests, channel.request_begin, first, last, channel.status)
     channel.made[m] += 1
     _sum(theta, channel.rows, channel.total, plan.row_begin, m, plan.source, plan.weight)
-    if failed != 0:  # an exception further up would cost more than the whole sum, in counts of references
+    if code != 0:  # an exception further up would cost more than the whole sum, in counts of references
+        channel.code[0] = code  # which the caller raises
         raise RuntimeError("MPI failed in an exchange with neighbours")
 
 

@@ -7,6 +7,7 @@ the order of the clients' global numbers, so that positions are bitwise the same
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from scipy.sparse import csr_array
 
 from fedlangevin_mpi.comm.host import on_host, put
 from fedlangevin_mpi.comm.routes import Needs, Plan, needs, plan
-from fedlangevin_mpi.comm.world import World
+from fedlangevin_mpi.comm.world import World, raise_code
 from fedlangevin_mpi.errors import FedLangevinError
 from fedlangevin_mpi.generic import define, exchange
 
@@ -57,6 +58,7 @@ class CompiledGossip(NamedTuple):
         request_begin: where the requests of each round begin in `requests`.
         requests: addresses of persistent requests.
         status: address of a status buffer.
+        code: `(1,)` takes the error code of a call that fails.
     """
 
     send: Array
@@ -68,6 +70,7 @@ class CompiledGossip(NamedTuple):
     request_begin: Array
     requests: Array
     status: int
+    code: Array
 
 
 Rounds = list[list[MPI.Prequest]]
@@ -119,6 +122,7 @@ class GossipChannel:
         self._row_type = MPI.DATATYPE_NULL
         self._rounds: list[Rounds] = [[] for _ in sparse]
         self._status = np.zeros(64, np.uint8)
+        self._code = np.zeros(1, np.int64)
         if world.size > 1:
             number = MPI.FLOAT if dtype == np.float32 else MPI.DOUBLE
             self._row_type = number.Create_contiguous(chains * dim).Commit()
@@ -153,7 +157,8 @@ class GossipChannel:
         sources = sorted({other for needed in self._needed for other in needed.received_by(rank)})
         targets = sorted({other for needed in self._needed for other in needed.sent_by(rank)})
         # Some MPIs hang or mislabel when they may reorder.
-        self._comm = self._world.comm.Create_dist_graph_adjacent(sources, targets, reorder=False)
+        graph = functools.partial(self._world.comm.Create_dist_graph_adjacent, sources, targets, reorder=False)
+        self._comm = self._world.derive(graph)
         for m, needed in enumerate(self._needed):
             sent = [len(needed.sent_by(rank).get(other, [])) for other in targets]
             received = [len(needed.received_by(rank).get(other, [])) for other in sources]
@@ -164,7 +169,7 @@ class GossipChannel:
             self._rounds[m] = [[request]]
 
     def _declare_sendrecv(self) -> None:
-        self._comm = self._world.comm.Dup()
+        self._comm = self._world.derive(self._world.comm.Dup)
         self._rounds = [self._sendrecv_rounds(needed) for needed in self._needed]
 
     def _sendrecv_rounds(self, needed: Needs) -> Rounds:
@@ -215,6 +220,7 @@ class GossipChannel:
             request_begin=_begins([*map(len, rounds), 0]),
             requests=np.array([MPI._addressof(request) for requests in rounds for request in requests], np.intp),
             status=self._status.ctypes.data,
+            code=self._code,
         )
 
     @property
@@ -227,6 +233,14 @@ class GossipChannel:
         """How many bytes this rank gave to MPI."""
         sent = int((self._made * np.diff(self._plan.pack_begin)).sum())
         return sent * int(self._rows[0].nbytes)
+
+    def raise_failure(self) -> None:
+        """Raise what MPI says of a call that failed in compiled code, if one did.
+
+        Raises:
+            MPI.Exception: one did.
+        """
+        raise_code(self._code)
 
     def free(self) -> None:
         """Free requests, communicator and datatype; safe to call twice."""

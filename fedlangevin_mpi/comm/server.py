@@ -53,7 +53,7 @@ class ServerChannel:
     """
 
     def __init__(self, world: World, shape: tuple[int, ...]) -> None:
-        self._comm = world.comm.Dup()
+        self._comm = world.derive(world.comm.Dup)
         self._received = np.empty(math.prod(shape))
         self._columns = shape[1]
         self._sending: list[tuple[MPI.Request, Array]] = []

@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from mpi4py import MPI
@@ -15,33 +15,48 @@ from mpi4py import MPI
 from fedlangevin_mpi.errors import ConfigError, FedLangevinError
 
 T = TypeVar("T")
+C = TypeVar("C", bound=MPI.Comm)
 
 _LONGEST_NAP = 0.01
+
+
+class RankLostError(Exception):
+    """An MPI call failed on some rank, as calls do when a rank's process died; raised on all ranks that are left."""
 
 
 class World:
     """The ranks of one run, on a duplicate of the communicator that was passed in.
 
     A context manager. Leaving it with an exception that the ranks did not agree on prints the exception, says where
-    this rank was, and ends the job: the others would wait for it for ever.
+    this rank was, and ends the job: the others would wait for it for ever. Where `survives` was set, an error of MPI
+    is told to all ranks instead, each of which leaves with a `RankLostError`.
 
     Attributes:
         where: says where this rank is, for that message.
+        survives: whether the others go on when a rank's process dies; set on all ranks together.
     """
 
     where: Callable[[], str] = staticmethod(lambda: "during set-up")
+    survives = False
 
     def __init__(self, comm: MPI.Intracomm | None = None) -> None:
-        self.comm = (MPI.COMM_WORLD if comm is None else comm).Dup()
-        self.rank = self.comm.Get_rank()
-        self.size = self.comm.Get_size()
+        self._take((MPI.COMM_WORLD if comm is None else comm).Dup())
         self._launched = comm is None
+
+    def _take(self, comm: MPI.Intracomm) -> None:
+        self.comm = comm
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self._launched = False
+        self._derived: list[MPI.Comm] = []
 
     def __enter__(self) -> World:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exception: BaseException | None, at: object) -> None:
         agreed = isinstance(exception, FedLangevinError) and exception.agreed
+        broken = isinstance(exception, MPI.Exception)
+        if self.survives and (exception is None or agreed or broken):
+            self._part(broken)
         if exception is not None and not agreed and self.size > 1:
             self._abort(exception)
         self.free()
@@ -50,6 +65,43 @@ class World:
         """Free the communicator; safe to call twice."""
         if self.comm != MPI.COMM_NULL:
             self.comm.Free()
+
+    def derive(self, make: Callable[[], C]) -> C:
+        """Return a communicator made from this world's; it is revoked with it. Collective."""
+        comm = make()
+        self._derived.append(comm)
+        if self.survives:
+            self.comm.Barrier()  # nobody waits in a communicator that another rank failed to make, and cannot revoke
+        return comm
+
+    def shrunk(self) -> tuple[World, list[int]]:
+        """Return a world of the ranks that are left, in their order, and the numbers here of those that are not.
+
+        Collective over those that are left, after a `RankLostError`.
+        """
+        left = World.__new__(World)
+        left._take(MPI.Intracomm(self.comm.Shrink()))
+        numbers = MPI.Group.Translate_ranks(self.comm.Get_group(), list(range(self.size)), left.comm.Get_group())
+        return left, [rank for rank, number in enumerate(numbers) if number == MPI.UNDEFINED]
+
+    def _part(self, broken: bool) -> None:
+        """Agree that all ranks that are left came here unharmed.
+
+        Raises:
+            RankLostError: one did not, on all ranks.
+        """
+        if broken:
+            for comm in (self.comm, *self._derived):
+                if comm != MPI.COMM_NULL:
+                    comm.Revoke()  # wakes ranks that wait in it
+        while True:
+            try:
+                unharmed = self.comm.Agree(int(not broken))
+                break
+            except MPI.Exception:  # once for every rank that was lost, on all others
+                self.comm.Ack_failed()
+        if not unharmed:
+            raise RankLostError("an MPI call failed on some rank")
 
     def check_launcher(self, environment: Mapping[str, str] = os.environ) -> None:
         """Refuse a launcher that promised more ranks than the communicator has.
@@ -85,6 +137,8 @@ class World:
             result = action()
         except FedLangevinError as e:
             error = e
+        except MPI.Exception:  # the ranks can agree on nothing any more
+            raise
         except Exception:
             error = FedLangevinError(f"unexpected error on rank {self.rank}:\n{traceback.format_exc()}")
         self.raise_together(error)
@@ -136,6 +190,16 @@ class World:
         sys.stderr.write(f"fedlangevin: rank {self.rank} failed {self.where()}\n{trace}")
         sys.stderr.flush()
         self.comm.Abort(1)
+
+
+def raise_code(code: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+    """Raise what MPI says of an error code `(1,)` that compiled code left, unless it is 0.
+
+    Raises:
+        MPI.Exception: with MPI's own text.
+    """
+    if code[0] != MPI.SUCCESS:
+        raise MPI.Exception(int(code[0]))
 
 
 def promised_ranks(environment: Mapping[str, str]) -> tuple[int, str]:

@@ -81,7 +81,9 @@ def stein_discrepancy(run: Run, client: int | None = None) -> float:
     """
     if not run.draws:
         raise StoreError(f"{run.directory}: has no draws yet")
-    config = make_config(run.config, str(run.directory / "run.yaml")).model_copy(update={"clients": run.clients})
+    config = make_config(run.config, str(run.directory / "run.yaml")).model_copy(
+        update={"clients": run.resolved.clients}
+    )
     x = spaced_positions(posterior_draws(run, client), min(_STEIN_POINTS, max(1, _NUMBERS // run.dim))).astype(float)
     scores = target_of(config).score(x)
     return float(np.sqrt(squared_stein_discrepancy(x, scores)))

@@ -33,7 +33,7 @@ def step_size_line(config: RunConfig, topology: Topology) -> str:
         raise ConfigError(f"model.name: found {config.model.name!r}, which knows no bounds of its curvature")
     L, mu = float(bounds.largest.max()), float(bounds.smallest.min())
     friction = config.algorithm.friction if isinstance(config.algorithm, DeSghmc) else None
-    bound = step_size_bound(mixing_matrix(topology, config.clients), L, mu, friction)
+    bound = step_size_bound(mixing_matrix(topology, config.clients, config.dropped_clients), L, mu, friction)
     sampler = "DE-SGLD" if friction is None else f"DE-SGHMC with friction {friction:g}"
     return (
         f"step size of {sampler}: the theorem holds below {bound.theory:.4g}, stable below {bound.stability:.4g} "

@@ -49,7 +49,7 @@ def predictive_of(run: Run) -> Predictive | None:
         ShardError: the held-out rows cannot be read.
     """
     config = make_config(run.config, str(run.directory / "run.yaml"))
-    test = config.data.test_set(run.clients, config.seed)
+    test = config.data.test_set(run.resolved.clients, config.seed)
     if test is None:
         return None
     x = config.data.design_matrix(test.x, run.resolved.standardization)

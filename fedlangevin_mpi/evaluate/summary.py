@@ -73,7 +73,8 @@ def summarise(
 
     Returns:
         The keys of the Contract; None where a number is not known (yet) or not finite. Of a run that gossips, also
-        `consensus: {iteration, distance}`, the distance of clients from their average over time.
+        `consensus: {iteration, distance}`, the distance of clients from their average over time; of one without
+        some clients `dropped_clients`, of one that outlived ranks `losses`, each with its `text`.
 
     Raises:
         ConfigError: no such client.
@@ -91,6 +92,7 @@ def summarise(
         **_statistics(run.statistics),
         **_consensus(run),
         **particles,
+        **_losses(run),
         "parameters": _parameters(draws, run.resolved.labels(), run.coins == "shared", most),
         "metrics": _metrics(draws, predictive) if predictive is not None and run.draws else {},
     }
@@ -137,6 +139,13 @@ def _consensus(run: Run) -> dict[str, dict[str, list[Any]]]:
     iterations = run.iterations[draws.start :: step]
     distances = _plain(run.consensus_distance(draws))
     return {"consensus": {"iteration": iterations.tolist(), "distance": distances}}
+
+
+def _losses(run: Run) -> dict[str, Any]:
+    """Return whom the run lost or is without, where it is."""
+    dropped = {"dropped_clients": run.dropped} if run.dropped else {}
+    losses = [loss.model_dump() | {"text": loss.text()} for loss in run.resolved.losses]
+    return dropped | ({"losses": losses} if losses else {})
 
 
 def write_summary(directory: Path, summary: Mapping[str, Any]) -> None:

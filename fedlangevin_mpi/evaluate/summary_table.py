@@ -45,6 +45,8 @@ def print_summary(
         console = Console(highlight=False)
     parameters = summary["parameters"]
     console.print(_title(summary), style="bold", soft_wrap=True)
+    for note in _losses(summary):
+        console.print(note, style="bold red", markup=False, soft_wrap=True)
     table = _parameter_table(parameters, rows)
     # A file or a pipe has no edge; a narrow terminal folds the names and then the rows, but no number loses a digit.
     needed = console.measure(table, options=console.options.update(width=_WIDEST))
@@ -65,6 +67,14 @@ def _title(summary: Mapping[str, Any]) -> str:
     sizes = ("client", "rank", "particle" if "particles" in summary else "chain", "draw")
     counts = [(summary[f"{size}s"], size) for size in sizes]
     return ", ".join([summary["algorithm"], *(f"{n:,} {size}{'' if n == 1 else 's'}" for n, size in counts)])
+
+
+def _losses(summary: Mapping[str, Any]) -> Iterator[str]:
+    if "dropped_clients" in summary:
+        numbers = ", ".join(map(str, summary["dropped_clients"]))
+        yield f"the posterior of these clients' data alone: dropped were clients {numbers}"
+    for loss in summary.get("losses", ()):
+        yield loss["text"]
 
 
 def _parameter_table(parameters: Mapping[str, list[Any]], rows: int | None) -> Table:

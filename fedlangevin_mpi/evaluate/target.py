@@ -62,11 +62,11 @@ def all_clients(config: RunConfig, prior_weight: float = 1.0) -> AllClients:
     """
     if config.clients is None:
         raise ConfigError("clients: missing; allowed: their number, since no ranks tell it here")
-    raw = config.data.shards(range(config.clients), config.clients, config.seed)
+    raw = config.data.shards(config.taking_part(config.clients), config.clients, config.seed)
     standardization = config.data.standardization(config.data.moments(raw))
     shards = [config.data.prepared(shard, standardization) for shard in raw]
     facts = agree({s.client: config.model.facts(s) for s in shards}, {s.client: s.origin for s in shards})
-    data = config.model.pack(shards, [prior_weight / config.clients] * config.clients, facts, np.float64)
+    data = config.model.pack(shards, [prior_weight / len(shards)] * len(shards), facts, np.float64)
     return AllClients(data, facts, shards[0].features, standardization)
 
 
@@ -80,7 +80,7 @@ def target_of(config: RunConfig) -> Target:
     temperature = getattr(config.algorithm, "temperature", 1.0)
     # A server's temperature is alpha of generalised Bayes, which leaves the prior as it is.
     clients = all_clients(config, temperature if isinstance(config.algorithm, Serving) else 1.0)
-    count = config.clients or 1
+    count = len(config.taking_part(config.clients or 1))
 
     def log_density(x: Array) -> Array:
         result: Array = -config.model.potential(_for_all(x, count), clients.data).sum(0) / temperature

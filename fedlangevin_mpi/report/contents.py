@@ -76,7 +76,7 @@ def series(run: Run, columns: Sequence[int], client: int | None = None, most: in
 def client_offsets(run: Run, columns: Sequence[int], centre: Array, sd: Array) -> Array:
     """Return, for each client, how far its mean is from `centre`: root mean square over parameters, in their `sd`."""
     most = max(10, _CLIENT_READS // (run.clients * (1 if run.dim <= _READ_WHOLE else len(columns))))
-    means = np.array([series(run, columns, client, most)[1].mean((0, 1)) for client in range(run.clients)])
+    means = np.array([series(run, columns, client, most)[1].mean((0, 1)) for client in run.owners])
     offsets: Array = np.sqrt(np.mean(((means - centre) / np.where(sd > 0, sd, 1)) ** 2, axis=1))
     return offsets
 
@@ -118,7 +118,7 @@ def exact_average(run: Run) -> dict[str, Any] | None:
     if config is None or run.algorithm != config.algorithm.name or run.clients * run.dim > _LAW_SIZE:
         return None
     try:
-        mixing = [W.toarray() for W in mixing_of(config, run.clients).matrices] if config.topologies else []
+        mixing = [W.toarray() for W in mixing_of(config, run.resolved.clients).matrices] if config.topologies else []
         found: dict[str, Any] = exact_report(config, mixing)["average"]
         return found
     except FedLangevinError:
@@ -132,4 +132,4 @@ def _quadratic_config(run: Run) -> RunConfig | None:
     except FedLangevinError:
         return None
     known = type(config.model).quadratic is not Model.quadratic
-    return config.model_copy(update={"clients": run.clients}) if known else None
+    return config.model_copy(update={"clients": run.resolved.clients}) if known else None

@@ -15,7 +15,7 @@ from fedlangevin_mpi.evaluate.predictive import reliability
 from fedlangevin_mpi.evaluate.recursion import Law
 from fedlangevin_mpi.report import contents, posterior_plots, run_plots, trust
 from fedlangevin_mpi.report.ink import Picture, inked, picture
-from fedlangevin_mpi.topology import read_topology
+from fedlangevin_mpi.topology import read_topology, without
 
 if TYPE_CHECKING:
     from fedlangevin_mpi.store.reader import Run
@@ -166,7 +166,9 @@ def _clients(run: Run, summary: Mapping[str, Any], listed: Sequence[int], law: L
 def _graph(run: Run) -> nx.Graph | None:
     """Return the (first) graph of a run that gossips, where its file can still be read."""
     try:
-        return read_topology(run.resolved.topologies[0].path).graph(run.clients) if run.resolved.topologies else None
+        if not run.resolved.topologies:
+            return None
+        return without(read_topology(run.resolved.topologies[0].path).graph(run.resolved.clients), run.dropped)
     except FedLangevinError:
         return None
 

@@ -41,9 +41,15 @@ class Check(NamedTuple):
 def checks(run: Run, summary: Mapping[str, Any]) -> list[Check]:
     """Return what a run's summary says about its draws."""
     if run.particles:
-        return [_ended(run), _settled(run)]
+        return [_ended(run), *_without(run), _settled(run)]
     parameters = summary["parameters"]
-    return [_ended(run), _agreement(parameters, run.chains), _size(parameters, run), *_network(run, summary)]
+    return [
+        _ended(run),
+        *_without(run),
+        _agreement(parameters, run.chains),
+        _size(parameters, run),
+        *_network(run, summary),
+    ]
 
 
 def notes(directory: Path) -> list[str]:
@@ -60,6 +66,14 @@ def _ended(run: Run) -> Check:
     if run.statistics is None:
         return Check("end", "doubtful", f"the run has not ended: it is going on, or died; {run.draws:,} draws so far")
     return Check("end", "good", f"all {run.statistics.iterations:,} iterations were done; every state was finite")
+
+
+def _without(run: Run) -> Iterator[Check]:
+    """Say what was lost on the way: clients make it another posterior, ranks alone do not."""
+    for loss in run.resolved.losses:
+        yield Check("lost ranks", "doubtful" if loss.dropped else "good", loss.text())
+    if run.dropped:
+        yield Check("dropped clients", "doubtful", f"no data of clients {', '.join(map(str, run.dropped))} are in it")
 
 
 def _settled(run: Run) -> Check:

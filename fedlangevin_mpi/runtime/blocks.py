@@ -34,7 +34,7 @@ class Blocks:
         self._prepared = prepared
         self._dtype = np.dtype(config.dtype)
         rows = config.algorithm.batch_size or 0
-        clients = prepared.placement.total
+        clients = prepared.placement.everyone
         self.length = block_length(clients, config.chains, prepared.dim, rows, self._dtype.itemsize)
         self.largest_draws = self.length // config.thin + 1
         self._rows = None

@@ -29,10 +29,11 @@ class Snapshot:
 
     Attributes:
         iteration: the next one.
-        clients: of this rank.
+        clients: numbers of those of this rank.
         of_clients: named arrays whose first axis is `clients`.
         shared: named arrays that are no client's, as a server's particles; those of rank 0 are kept.
         counts: numbers of the whole run so far; those of rank 0 are kept.
+        everyone: how many clients a checkpoint that was read holds, on all ranks together.
     """
 
     iteration: int
@@ -40,6 +41,7 @@ class Snapshot:
     of_clients: Mapping[str, Array]
     shared: Mapping[str, Array] = field(default_factory=dict)
     counts: Mapping[str, int | float] = field(default_factory=dict)
+    everyone: int = 0
 
 
 class Checkpoints:
@@ -111,7 +113,8 @@ class Checkpoints:
             manifest = files.read_manifest(self._directory, number)
             of_clients = files.read_rows(self._directory, number, manifest, clients)
             shared = files.read_shared(self._directory, number, manifest)
-            snapshot = Snapshot(manifest.iteration, clients, of_clients, shared, manifest.counts)
+            everyone = sum(len(part.clients or ()) for part in manifest.parts)
+            snapshot = Snapshot(manifest.iteration, clients, of_clients, shared, manifest.counts, everyone)
         except StoreError as error:
             why = str(error)
         everywhere = "; ".join(sorted({reason for reason in self._world.comm.allgather(why) if reason}))

@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from fedlangevin_mpi.errors import ConfigError, StoreError
 from fedlangevin_mpi.models.base import Facts
 from fedlangevin_mpi.runtime.placement import Placement
 from fedlangevin_mpi.store.atomic import replacing
-from fedlangevin_mpi.store.metadata import RUN_FILE, STATISTICS_FILE, SUMMARY_FILE, Resolved
+from fedlangevin_mpi.store.metadata import RUN_FILE, STATISTICS_FILE, SUMMARY_FILE, Loss, Resolved
 from fedlangevin_mpi.topology.scheduled import Mixing
 
 CHECKPOINTS = "checkpoint"
@@ -111,6 +111,21 @@ def claim(directory: Path, force: bool) -> None:
         )
 
 
+def identity(directory: Path) -> tuple[int, ...]:
+    """Return what tells the run that a folder holds from every other one there, before or later; () if there is none.
+
+    Raises:
+        StoreError: the folder cannot be read.
+    """
+    try:
+        status = (directory / RUN_FILE).stat()
+    except FileNotFoundError:
+        return ()
+    except OSError as e:
+        raise StoreError(f"{directory}: cannot be read ({e})") from None
+    return status.st_ino, status.st_mtime_ns
+
+
 def create(directory: Path, prepared: Described, source: str, facts: Mapping[str, Any]) -> None:
     """Make the folder, in place of an older run, with `input.yaml` and `run.yaml`. Rank 0 only.
 
@@ -134,7 +149,14 @@ def create(directory: Path, prepared: Described, source: str, facts: Mapping[str
     _write_run_file(directory, prepared, dict(facts) | {"started": launch["started"], "launches": [launch]})
 
 
-def reopen(directory: Path, prepared: Described, before: Resolved, facts: Mapping[str, Any], iteration: int) -> None:
+def reopen(
+    directory: Path,
+    prepared: Described,
+    before: Resolved,
+    facts: Mapping[str, Any],
+    iteration: int,
+    losses: Sequence[Loss] = (),
+) -> None:
     """Describe a run that goes on: `run.yaml` gets the config and the launch, what told of its end goes. Rank 0 only.
 
     Args:
@@ -143,6 +165,7 @@ def reopen(directory: Path, prepared: Described, before: Resolved, facts: Mappin
         before: what `run.yaml` said.
         facts: of the launch.
         iteration: the next one.
+        losses: of ranks since then.
 
     Raises:
         StoreError: it cannot be written.
@@ -154,7 +177,11 @@ def reopen(directory: Path, prepared: Described, before: Resolved, facts: Mappin
             (directory / name).unlink(missing_ok=True)
     except OSError as e:
         raise StoreError(f"{directory}: cannot be written ({e})") from None
-    more = {"started": before.started, "launches": [*launches, _launch(iteration, facts)]}
+    more = {
+        "started": before.started,
+        "launches": [*launches, _launch(iteration, facts)],
+        "losses": [loss.model_dump() for loss in (*before.losses, *losses)],
+    }
     _write_run_file(directory, prepared, dict(facts) | more)
 
 
@@ -165,8 +192,13 @@ def sweep(directory: Path) -> None:
             partial.unlink(missing_ok=True)
 
 
-def check_same(before: Resolved, prepared: Described) -> None:
+def check_same(before: Resolved, prepared: Described, dropping: bool = False) -> None:
     """Refuse to go on with another model, other data or other mixing matrices than those that a run was begun with.
+
+    Args:
+        before: what `run.yaml` said.
+        prepared: what the run holds now.
+        dropping: whether clients were dropped, without whom there are other matrices.
 
     Raises:
         ConfigError: naming what changed.
@@ -176,6 +208,8 @@ def check_same(before: Resolved, prepared: Described) -> None:
         found, wanted = getattr(now, name), getattr(before, name)
         if found != wanted:
             raise ConfigError(f"{key}: found {found}; allowed: what the run was begun with, {wanted}")
+    if dropping:
+        return
     for found, wanted in zip(now.topologies, before.topologies, strict=True):
         if found.fingerprint != wanted.fingerprint:
             raise ConfigError(f"topology: {found.path} makes another W than the one that the run was begun with")
@@ -221,15 +255,19 @@ def _write_run_file(directory: Path, prepared: Described, facts: Mapping[str, An
 
 
 def _launch(iteration: int, facts: Mapping[str, Any]) -> dict[str, Any]:
-    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {"iteration": iteration, "ranks": facts["ranks"], "hosts": facts["hosts"], "started": started}
+    return {"iteration": iteration, "ranks": facts["ranks"], "hosts": facts["hosts"], "started": now()}
+
+
+def now() -> str:
+    """Return the time as ISO text."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def _resolved(prepared: Described) -> dict[str, Any]:
     config = prepared.config
     shapes = config.model.parameters(prepared.facts)
     return {
-        "clients": prepared.placement.total,
+        "clients": prepared.placement.everyone,
         "chains": config.chains,
         "dim": prepared.dim,
         "dtype": config.dtype,

@@ -40,6 +40,8 @@ _AFTERTHOUGHTS = (
     "sent help message help-mpi-api.txt / mpi-abort",
     '"orte_base_help_aggregate" to 0',
     "application called MPI_Abort(",
+    "NBC_Progress: an error ",
+    "Error in NBC_Start_round()",  # of a rank that was lost, which is said in our words
 )
 
 
@@ -59,9 +61,15 @@ def mpirun() -> str:
     return found
 
 
+_SURVIVING = ("--with-ft", "ulfm")
+"""Of Open MPI's mpirun: a rank that is killed does not end the others."""
+
+
 def environment(ranks: int, base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment in which `mpirun` starts `ranks` ranks here; what `base` sets already is kept."""
     wanted = {
+        # The other one warns that it was not tested with ranks that are lost.
+        "OMPI_MCA_topo": "basic",
         # Probing for libfabric takes Open MPI a second at every start, and one machine has no use for it.
         "OMPI_MCA_btl": "^ofi",
         # More ranks than cores; a rank may run threads on several cores, and another job may use the same ones.
@@ -84,7 +92,9 @@ def environment(ranks: int, base: Mapping[str, str] = os.environ) -> dict[str, s
     return {**wanted, **base}
 
 
-def become_mpirun(ranks: int, arguments: Sequence[str], placement: Placement, directory: Path) -> NoReturn:
+def become_mpirun(
+    ranks: int, arguments: Sequence[str], placement: Placement, directory: Path, surviving: bool = False
+) -> NoReturn:
     """Run `fedlangevin` with these arguments on `ranks` ranks and exit with its status.
 
     SIGINT, SIGTERM and SIGHUP stop the run with a checkpoint; a second one ends it at once.
@@ -94,19 +104,22 @@ def become_mpirun(ranks: int, arguments: Sequence[str], placement: Placement, di
         arguments: of the command line.
         placement: the clients of every rank, to say whose rank was killed.
         directory: the run's folder, to say how to go on.
+        surviving: whether the others go on when a rank is killed.
 
     Raises:
         ConfigError: there is no `mpirun`.
     """
     killed: list[int] = []
     program = [sys.executable, "-m", "fedlangevin_mpi", *arguments]
-    status = launch(ranks, program, ask=signal.SIGUSR1, heard=lambda line: killed.extend(killed_rank(line)))
-    if status in _STATUSES and not killed:
+    heard = lambda line: killed.extend(killed_rank(line))  # noqa: E731
+    status = launch(ranks, program, ask=signal.SIGUSR1, heard=heard, surviving=surviving)
+    if status in _STATUSES and (surviving or not killed):
         sys.exit(status)
     who = f"a rank was killed, or mpirun failed (status {status})"  # which is all that MPICH tells
     if killed:
-        here = placement.of_rank[killed[0]]
-        who = f"rank {killed[0]} (clients {here.start} to {here.stop - 1}) was killed"
+        here = placement.numbers(killed[0])
+        whose = f"clients {here[0]} to {here[-1]}" if here else "the server"
+        who = f"rank {killed[0]} ({whose}) was killed"
     kept = f"draws that were committed are kept; go on with: fedlangevin resume {directory}"
     print(f"fedlangevin: {who}; {kept}", file=sys.stderr)
     sys.exit(FedLangevinError.exit_status)
@@ -123,6 +136,7 @@ def launch(
     program: Sequence[str],
     ask: signal.Signals | None = None,
     heard: Callable[[str], object] = lambda _: None,
+    surviving: bool = False,
 ) -> int:
     """Run `program` on `ranks` ranks, pass on what it prints, return mpirun's status.
 
@@ -134,12 +148,13 @@ def launch(
         program: a command and its arguments.
         ask: the signal that asks the program to end by itself: what the first SIGINT, SIGTERM or SIGHUP becomes.
         heard: told every line of standard error.
+        surviving: whether the others go on when a rank is killed.
 
     Raises:
         ConfigError: there is no `mpirun`.
     """
     process = subprocess.Popen(
-        [mpirun(), "-n", str(ranks), *program],
+        [mpirun(), *(_SURVIVING if surviving else ()), "-n", str(ranks), *program],
         env=environment(ranks),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

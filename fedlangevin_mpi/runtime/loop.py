@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,7 @@ class BlockLoop:
         self._world, self._prepared, self._engine = world, prepared, engine
         assert isinstance(config.algorithm, Algorithm)
         self._config, self._algorithm = config, config.algorithm
-        self.iteration, self._until = 0, 1
+        self.iteration, self._until, self._begins = 0, 1, True
         self._theta = prepared.theta
         self._state = self._algorithm.state(self._theta)
         self.blocks = Blocks(prepared, row_filler(engine, config))
@@ -73,15 +75,18 @@ class BlockLoop:
 
     def where(self) -> str:
         """Say which clients are here and how far they are, at the least."""
-        here = self._prepared.clients
-        return f"(clients {here.start} to {here.stop - 1}) in iterations {self.iteration} to {self._until - 1}"
+        here = self._prepared.numbers
+        return f"(clients {here[0]} to {here[-1]}) in iterations {self.iteration} to {self._until - 1}"
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a checkpoint, whose positions `prepared` already holds."""
         self.iteration = snapshot.iteration
+        self.account.restore(snapshot.counts)
+        self._begins = snapshot.everyone > self._prepared.placement.total
+        if self._begins:  # without clients that were dropped since, on whom the state of the others may depend
+            return
         for name, array in self._state._asdict().items():
             array[:] = snapshot.of_clients[_STATE + name]
-        self.account.restore(snapshot.counts)
 
     def run(
         self, writer: DrawWriter, pace: Pace, checkpoints: Checkpoints, terminal: int | None = None
@@ -120,9 +125,11 @@ class BlockLoop:
         draws, batch = self._randomness(self.iteration // self.blocks.length)
         arguments = self._arguments(writer, draws, batch, self.blocks.slots(np.empty(0, np.int64), 0))
         self._kernel = self._engine.ready(self._algorithm.kernel, *arguments, 0, 0)
-        if self._algorithm.begin is not None and self.iteration == 0:
+        if self._algorithm.begin is not None and self._begins:
             arguments = (self._theta, self._state, draws, self._prepared.data, self.channel.handle)
-            self._engine.ready(self._algorithm.begin, *arguments)(*arguments)
+            begin = self._engine.ready(self._algorithm.begin, *arguments)
+            with self._raising_failures():
+                begin(*arguments)
             self.account.count_begin(self.channel.exchanges)
 
     def _randomness(self, block: int) -> tuple[Any, Any]:
@@ -165,8 +172,20 @@ class BlockLoop:
         return Wishes(*wanted)
 
     def _call(self, arguments: tuple[Any, ...], start: int, stop: int) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):  # a position that is not finite has its own message
+        with (
+            np.errstate(over="ignore", invalid="ignore"),  # a position that is not finite has its own message
+            self._raising_failures(),
+        ):
             self._kernel(*arguments, start, stop)
+
+    @contextlib.contextmanager
+    def _raising_failures(self) -> Iterator[None]:
+        """Raise MPI's own error where compiled code found one, which can raise a constant only."""
+        try:
+            yield
+        except RuntimeError:
+            self.channel.raise_failure()
+            raise
 
     def _finite(self) -> bool:
         return all(bool(np.isfinite(array).all()) for array in (self._theta, *self._state))
@@ -187,7 +206,7 @@ class BlockLoop:
             return None
         client, chain = bad[0] if len(bad) else (0, 0)
         return DivergedError(
-            f"client {self._prepared.clients[client]} (rank {self._world.rank}), chain {chain}: the position stopped "
+            f"client {self._prepared.numbers[client]} (rank {self._world.rank}), chain {chain}: the position stopped "
             f"being finite in iteration {iteration}; the draws before it are kept. A step_size that is too large for "
             "the curvature of the potentials is the usual cause: try a tenth of it; a gradient of your own that is not "
             "finite is another"
@@ -207,7 +226,7 @@ class BlockLoop:
         self._store(writer, 0, np.empty(0, np.int64), everything=True)
         self._world.raise_together(self._store_error)
         counts = self.account.counts(self._world.sum(self.channel.bytes_sent))
-        checkpoints.save(Snapshot(self.iteration, self._prepared.clients, self._arrays(), counts=counts))
+        checkpoints.save(Snapshot(self.iteration, self._prepared.numbers, self._arrays(), counts=counts))
 
     def _arrays(self) -> dict[str, Array]:
         """Return what a checkpoint keeps, by name."""

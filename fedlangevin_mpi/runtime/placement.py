@@ -11,15 +11,27 @@ from fedlangevin_mpi.errors import ConfigError
 
 
 class Placement(NamedTuple):
-    """The clients of every rank.
+    """The clients of every rank, by their places: their numbers, where none is dropped.
 
     Attributes:
-        total: all clients, b.
+        total: all clients that take part, b.
         of_rank: the clients that each rank hosts.
+        dropped: numbers of clients that take no part.
     """
 
     total: int
     of_rank: list[range]
+    dropped: tuple[int, ...] = ()
+
+    @property
+    def everyone(self) -> int:
+        """How many clients there are, dropped ones too."""
+        return self.total + len(self.dropped)
+
+    def numbers(self, rank: int) -> list[int]:
+        """Return the numbers of the clients that a rank hosts."""
+        taking_part = sorted(set(range(self.everyone)) - set(self.dropped))
+        return [taking_part[place] for place in self.of_rank[rank]]
 
 
 def place(clients: int | None, ranks: int) -> Placement:
@@ -65,7 +77,12 @@ def placement_of(config: RunConfig, ranks: int) -> Placement:
     """
     algorithm = config.algorithm
     with_server = algorithm.communicates == "server"
-    placement = place_behind_server(config.clients, ranks) if with_server else place(config.clients, ranks)
+    dropped = config.dropped_clients
+    clients = None if config.clients is None else config.clients - len(dropped)
+    placement = place_behind_server(clients, ranks) if with_server else place(clients, ranks)
+    placement = placement._replace(dropped=dropped)
+    if dropped and max(dropped) >= placement.everyone:
+        raise ConfigError(f"dropped_clients: found {max(dropped)}; allowed: 0 to {placement.everyone - 1}")
     if algorithm.communicates == "never" and placement.total > 1:
         raise ConfigError(
             f"clients: found {placement.total} for algorithm {algorithm.name}, whose clients never communicate; "

@@ -30,7 +30,8 @@ class Prepared:
     Attributes:
         config: of the run.
         placement: who hosts whom.
-        clients: hosted here.
+        clients: hosted here, by their places among those that take part.
+        numbers: of the clients here, which tell them from all others for good.
         facts: of all shards.
         dim: parameters.
         sizes: `N_i` of the clients here; zeros for a model without rows.
@@ -46,6 +47,7 @@ class Prepared:
     config: RunConfig
     placement: Placement
     clients: range
+    numbers: list[int]
     facts: Facts
     dim: int
     sizes: list[int]
@@ -77,10 +79,10 @@ def prepare(world: World, config: RunConfig, found: Snapshot | None = None) -> P
     """
     serving = isinstance(config.algorithm, Serving)
     placement = world.agree(lambda: placement_of(config, world.size))
-    clients = placement.of_rank[world.rank]
+    clients, numbers = placement.of_rank[world.rank], placement.numbers(world.rank)
     # Rank 0's matrices are everybody's: on unlike processors their last digits could differ.
-    mixing = world.from_root(lambda: mixing_of(config, placement.total)) if config.topologies else None
-    raw = world.agree(lambda: config.data.shards(clients, placement.total, config.seed))
+    mixing = world.from_root(lambda: mixing_of(config, placement.everyone)) if config.topologies else None
+    raw = world.agree(lambda: config.data.shards(numbers, placement.everyone, config.seed))
     checksums = world.agree(lambda: _checksums(raw, found))
     standardization = _standardization(world, config, raw)
     shards = world.agree(lambda: [config.data.prepared(shard, standardization) for shard in raw])
@@ -100,7 +102,7 @@ def prepare(world: World, config: RunConfig, found: Snapshot | None = None) -> P
         else:
             theta = found.of_clients["position"]
     sizes = [config.model.rows(shard) for shard in shards]
-    layout = placement, clients, facts, dim, sizes
+    layout = placement, clients, numbers, facts, dim, sizes
     return Prepared(config, *layout, data, example, theta, checksums, features, standardization, mixing)
 
 

@@ -92,8 +92,10 @@ def reference(config: RunConfig, directory: Path, source: str, length: Length, f
     started = time.perf_counter()
     nutpie = _nutpie()
     folder.claim(directory, force)
-    placement = place(config.clients, 1)
-    config = _of_reference(config, placement.total, directory, length)
+    everyone = config.clients or 1
+    taking_part = len(config.taking_part(everyone))
+    placement = place(taking_part, 1)._replace(dropped=config.dropped_clients)
+    config = _of_reference(config, everyone, directory, length)
     target = target_of(config)
     if not np.isfinite(_start(config, target)(config.seed)).all():
         raise FedLangevinError("reference: the starts of the chains are not finite")

@@ -17,12 +17,14 @@ from fedlangevin_mpi.config import RunConfig, dump_config, make_config, override
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.runtime import folder
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints
+from fedlangevin_mpi.runtime.losses import drops, tell, without_lost
 from fedlangevin_mpi.runtime.placement import placement_of
 from fedlangevin_mpi.runtime.prepare import Prepared
-from fedlangevin_mpi.runtime.run import sample
+from fedlangevin_mpi.runtime.run import sample, summarise_run
 from fedlangevin_mpi.runtime.signals import StopRequest
+from fedlangevin_mpi.runtime.survivors import Loss, check_shrinking, outlive
 from fedlangevin_mpi.store.layout import rank_files
-from fedlangevin_mpi.store.metadata import Resolved, read_run_file, read_statistics
+from fedlangevin_mpi.store.metadata import SUMMARY_FILE, Resolved, read_run_file, read_statistics
 from fedlangevin_mpi.store.segments import headers
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,8 @@ _FREE = (
     "output.checkpoint_seconds",
     "output.max_seconds",
     "output.watchdog_seconds",
+    "on_failure",
+    "lost_clients",
 )
 """Keys that a resume may change."""
 _NO_CHECKPOINT = ": there is no checkpoint, so draws are made again"
@@ -44,6 +48,7 @@ def resume(
     *,
     comm: MPI.Intracomm | None = None,
     terminal: int | None = None,
+    on_loss: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Go on with a run, on all ranks of `comm` together, until its last iteration.
 
@@ -54,34 +59,91 @@ def resume(
         overrides: `key=value`; `iterations` may grow, and when checkpoints are written and the run stops may change.
         comm: the ranks, COMM_WORLD by default; duplicated, not used.
         terminal: columns of the terminal on which rank 0 shows a bar; None: progress is logged, line by line.
+        on_loss: called with the new number of this rank when others died (`on_failure: shrink`). A process that
+            outlived others had better end by `os._exit`: MPI_Finalize may wait for the dead.
 
     Raises:
         ConfigError: another key was changed, or something that the run was begun with is not what it was.
         StoppedError: it was asked to stop, and did, with a checkpoint.
         FedLangevinError: the same on every rank; any other exception ends the job of several ranks.
     """
-    started = time.perf_counter()
-    with World(comm) as world, StopRequest() as request, folder.Lock() as lock:
-        world.agree(world.check_launcher)
+    start = time.perf_counter()
+
+    def attempt(world: World, losses: Sequence[Loss]) -> None:
+        if not losses:
+            world.agree(world.check_launcher)
         world.from_root(lambda: lock.take(directory))
-        config, before = world.from_root(lambda: read_for_resume(directory, overrides))
-        if world.from_root(lambda: is_done(directory, config)):
-            log.info("%s is complete: nothing to do; iterations=N with a larger N would go on", directory)
-            return
-        world.from_root(lambda: folder.sweep(directory))
-        clients = world.agree(lambda: placement_of(config, world.size)).of_rank[world.rank]
-        found = Checkpoints(world, directory / folder.CHECKPOINTS).load(clients, _draws_are_there(directory, config))
-        iteration = found.iteration if found else 0
-        log.info("going on at iteration %d of %d%s", iteration, config.iterations, "" if found else _NO_CHECKPOINT)
-        segment = world.from_root(lambda: _next_segment(directory))
+        go_on(world, directory, overrides, request, start, terminal, losses)
 
-        def describe(prepared: Prepared, launch: Mapping[str, Any]) -> None:
-            folder.check_same(before, prepared)
-            for change in folder.changed_versions(before):
-                log.warning("%s: draws may not be those of an uninterrupted run to the bit", change)
-            folder.reopen(directory, prepared, before, launch, iteration)
+    with StopRequest() as request, folder.Lock() as lock:
+        outlive(comm, attempt, on_loss)
 
-        sample(world, config, request, started, describe, found, segment, terminal)
+
+def go_on(
+    world: World,
+    directory: Path,
+    overrides: Sequence[str],
+    request: StopRequest,
+    start: float,
+    terminal: int | None,
+    losses: Sequence[Loss],
+) -> None:
+    """Go on from the last checkpoint, in a new process or in one that lost others. Collective.
+
+    Args:
+        world: the ranks.
+        directory: the run's folder, locked.
+        overrides, terminal: as in `resume`.
+        request: notes signals.
+        start: `time.perf_counter()` when the command began.
+        losses: of ranks, since the command began.
+
+    Raises:
+        FedLangevinError: as from `resume`.
+    """
+    config, before = world.from_root(lambda: read_for_resume(directory, overrides))
+    if not losses:
+        world.agree(lambda: check_shrinking(world, config))
+    world.survives = config.on_failure == "shrink"
+    if world.from_root(lambda: is_done(directory, config)):
+        world.from_root(lambda: _summary_is_there(directory))
+        log.info("%s is complete: nothing to do; iterations=N with a larger N would go on", directory)
+        return
+    world.from_root(lambda: folder.sweep(directory))
+    # Of this launch: those that `run.yaml` does not tell of yet. Losses before a resume had begun anything are none.
+    new = [loss for loss in losses if loss.size <= before.ranks]
+    wider, dropping = config, bool(new) and drops(world, config)
+    if dropping:
+        config = world.agree(lambda: without_lost(config, new))
+    clients = world.agree(lambda: placement_of(config, world.size)).numbers(world.rank)
+    found = Checkpoints(world, directory / folder.CHECKPOINTS).load(clients, _draws_are_there(directory, config))
+    iteration = found.iteration if found else 0
+    log.info("going on at iteration %d of %d%s", iteration, config.iterations, "" if found else _NO_CHECKPOINT)
+    segment = world.from_root(lambda: _next_segment(directory))
+    if dropping:
+        began = max((loss.iteration for loss in before.losses if loss.dropped), default=0)
+        config = config.model_copy(update={"warmup": iteration + config.warmup - began})
+    told = tell(new, wider, dropping, before.hosts, iteration, segment)
+
+    def describe(prepared: Prepared, launch: Mapping[str, Any]) -> list[str]:
+        folder.check_same(before, prepared, dropping)
+        folder.reopen(directory, prepared, before, launch, iteration, told)
+        changed = folder.changed_versions(before)
+        notes = [f"{change}: draws may not be those of an uninterrupted run to the bit" for change in changed]
+        if dropping and config.draws == 0:
+            needed = config.warmup + config.thin
+            notes.append(
+                f"no draw is left after warm-up; `fedlangevin resume` with iterations={needed} or more makes some"
+            )
+        return notes + [loss.text() for loss in told]
+
+    sample(world, config, request, start, describe, found, segment, terminal)
+
+
+def _summary_is_there(directory: Path) -> None:
+    """Write the summary of a complete run where rank 0 was lost before it could."""
+    if not (directory / SUMMARY_FILE).exists():
+        summarise_run(directory)
 
 
 def read_for_resume(directory: Path, overrides: Sequence[str] = ()) -> tuple[RunConfig, Resolved]:

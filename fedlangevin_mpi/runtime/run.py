@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from fedlangevin_mpi.runtime.server_loop import ServerLoop
 from fedlangevin_mpi.runtime.signals import StopRequest
 from fedlangevin_mpi.runtime.space import check_space
 from fedlangevin_mpi.runtime.step_note import step_size_notes
+from fedlangevin_mpi.runtime.survivors import Loss, check_shrinking, outlive
 from fedlangevin_mpi.runtime.watchdog import Watchdog
 from fedlangevin_mpi.store.layout import SERVER
 from fedlangevin_mpi.store.writer import DrawWriter
@@ -43,6 +44,7 @@ def run(
     source: str | None = None,
     force: bool = False,
     terminal: int | None = None,
+    on_loss: Callable[[int], None] = lambda _: None,
 ) -> Path:
     """Sample, on all ranks of `comm` together, and return the run's folder.
 
@@ -52,23 +54,41 @@ def run(
         source: the text of the config as it was given, for `input.yaml`.
         force: whether a run that the folder holds is replaced.
         terminal: columns of the terminal on which rank 0 shows a bar; None: progress is logged, line by line.
+        on_loss: called with the new number of this rank when others died (`on_failure: shrink`). A process that
+            outlived others had better end by `os._exit`: MPI_Finalize may wait for the dead.
 
     Raises:
         StoppedError: it was asked to stop, and did, with a checkpoint.
         FedLangevinError: the same on every rank; any other exception ends the job of several ranks.
     """
-    started = time.perf_counter()
+    from fedlangevin_mpi.runtime.resume import go_on  # (which goes on by `sample`)
+
+    start = time.perf_counter()
     directory = Path(config.output.directory)
-    with World(comm) as world, StopRequest() as request, folder.Lock() as lock:
-        world.agree(world.check_launcher)
+    older: tuple[int, ...] | None = None
+
+    def create(prepared: Prepared, launch: Mapping[str, Any]) -> list[str]:
+        folder.create(directory, prepared, source or to_yaml(dump_config(config)), launch)
+        lock.take(directory)
+        return []
+
+    def attempt(world: World, losses: Sequence[Loss]) -> None:
+        nonlocal older
+        if not losses:
+            world.agree(world.check_launcher)
+            world.agree(lambda: check_shrinking(world, config))
+        world.survives = config.on_failure == "shrink"
         world.from_root(lambda: lock.take(directory))
-        world.from_root(lambda: folder.claim(directory, force))
+        # A loss before all ranks know what the folder held is one before anything was written.
+        claimed = not world.any(older is None)
+        if claimed and older != world.from_root(lambda: folder.identity(directory)):
+            return go_on(world, directory, [], request, start, terminal, losses)
+        world.from_root(lambda: folder.claim(directory, force or claimed))
+        older = world.from_root(lambda: folder.identity(directory))
+        sample(world, config, request, start, create, terminal=terminal)
 
-        def create(prepared: Prepared, launch: Mapping[str, Any]) -> None:
-            folder.create(directory, prepared, source or to_yaml(dump_config(config)), launch)
-            lock.take(directory)
-
-        sample(world, config, request, started, create, terminal=terminal)
+    with StopRequest() as request, folder.Lock() as lock:
+        outlive(comm, attempt, on_loss)
     return directory
 
 
@@ -76,8 +96,8 @@ def sample(
     world: World,
     config: RunConfig,
     request: StopRequest,
-    started: float,
-    describe: Callable[[Prepared, Mapping[str, Any]], None],
+    start: float,
+    describe: Callable[[Prepared, Mapping[str, Any]], Sequence[str]],
     found: Snapshot | None = None,
     segment: int = 0,
     terminal: int | None = None,
@@ -88,13 +108,14 @@ def sample(
         world: the ranks.
         config: of the run.
         request: notes signals.
-        started: `time.perf_counter()` when this was asked for.
-        describe: writes what rank 0 says of the run before the first iteration, given facts of the launch.
+        start: `time.perf_counter()` when the command began, whose `max_seconds` this may be the rest of.
+        describe: writes what rank 0 says of the run before the first iteration, given facts of the launch, and returns
+            what else the log should warn of.
         found: the checkpoint.
         segment: of draws, the one that is begun.
         terminal: as in `run`.
     """
-    directory = Path(config.output.directory)
+    directory, now = Path(config.output.directory), time.perf_counter()
     with _threads(world) as threads:
         prepared = prepare(world, config, found)
         _limit_torch(threads)
@@ -106,14 +127,14 @@ def sample(
         compiled = world.agree(lambda: wants_compiled(config.engine, example, minibatch))
         engine = Engine(world, compiled, config.model.fingerprint())
         launch = _launch_facts(world, engine)
-        world.from_root(lambda: describe(prepared, launch))
+        warnings = world.from_root(lambda: describe(prepared, launch))
         loop_of = ServerLoop if serving else BlockLoop
-        with _logging(directory, world), loop_of(world, prepared, engine, started) as loop:
+        with _logging(directory, world), loop_of(world, prepared, engine, now) as loop:
             world.where = loop.where
             log.debug("rank %d of %d, threads: %s, engine: %s", world.rank, world.size, threads, engine.name)
             if config.draws == 0:
                 log.warning("warmup and thin leave no draw to store")
-            for note in [*prepared.notes(), *step_size_notes(world, prepared)]:
+            for note in [*warnings, *prepared.notes(), *step_size_notes(world, prepared)]:
                 log.warning("%s", note)
             if found is not None:
                 loop.restore(found)
@@ -123,17 +144,26 @@ def sample(
                 world.agree(lambda: _writer(world, prepared, directory, loop, segment)) as writer,
                 watchdog,
             ):
-                pace = Pace(config.output, request, world.rank == 0, started, watchdog)
+                pace = Pace(config.output, request, world.rank == 0, start, watchdog)
                 statistics = loop.run(writer, pace, checkpoints, terminal if world.rank == 0 else None)
             world.from_root(lambda: _finish(directory, statistics))
 
 
 def _finish(directory: Path, statistics: dict[str, Any]) -> None:
+    folder.write_statistics(directory, statistics)
+    summarise_run(directory)
+
+
+def summarise_run(directory: Path) -> None:
+    """Write `summary.json` of a run that is complete.
+
+    Raises:
+        StoreError: it cannot be written, or a draw file not be read.
+    """
     from fedlangevin_mpi.evaluate.held_out import summary_of
     from fedlangevin_mpi.evaluate.summary import write_summary
     from fedlangevin_mpi.store.reader import open_run
 
-    folder.write_statistics(directory, statistics)
     write_summary(directory, summary_of(open_run(directory)))
 
 
@@ -147,7 +177,7 @@ def _writer(world: World, prepared: Prepared, directory: Path, loop: BlockLoop |
         directory,
         rank=world.rank,
         ranks=world.size,
-        clients=[SERVER] if serving else list(prepared.clients),
+        clients=[SERVER] if serving else prepared.numbers,
         chains=config.chains,
         dim=prepared.dim,
         dtype=config.dtype,

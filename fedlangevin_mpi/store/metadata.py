@@ -67,6 +67,46 @@ class Launch(BaseModel):
     started: str
 
 
+class Loss(BaseModel):
+    """Ranks that died in a run that the others went on with.
+
+    Attributes:
+        iteration: of the checkpoint that these went on from.
+        ranks: that died, by their numbers then.
+        of: how many ranks there were.
+        hosts: of those that died.
+        hosted: their clients, where ranks that are left host them now.
+        dropped: their clients, where the run goes on without them: draws before count no more.
+        segment: the first that was begun without the lost ranks.
+        seen: ISO time.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    iteration: int
+    ranks: list[int]
+    of: int
+    hosts: list[str]
+    hosted: list[int] = []
+    dropped: list[int] = []
+    segment: int
+    seen: str
+
+    def text(self) -> str:
+        """Return it in words."""
+        where = f" ({', '.join(dict.fromkeys(self.hosts))})" if self.hosts else ""
+        who = f"{_listed('rank', self.ranks)} of {self.of}{where} died"
+        after = f"{who}, the others went on from iteration {self.iteration}"
+        if self.dropped:
+            lost = f"dropped {_listed('client', self.dropped)}: the posterior is that of the other clients' data"
+            return f"{after} and {lost}; warm-up began again, and draws before count no more"
+        return f"{after} and host {_listed('client', self.hosted)}" if self.hosted else after
+
+
+def _listed(name: str, numbers: Sequence[int]) -> str:
+    return f"{name}{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+
+
 class Resolved(BaseModel):
     """What the ranks agreed on before the first iteration.
 
@@ -86,6 +126,7 @@ class Resolved(BaseModel):
         started: ISO time of the first launch.
         model: hash of the code of a user's own model.
         launches: the start of the run, and every resume; `ranks` and `hosts` are those of the last.
+        losses: of ranks, which the others outlived.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -105,6 +146,12 @@ class Resolved(BaseModel):
     started: str | None = None
     model: str = ""
     launches: list[Launch] = []
+    losses: list[Loss] = []
+
+    @property
+    def first_segment(self) -> int:
+        """The first segment whose draws are of the posterior that the run is after now."""
+        return max((loss.segment for loss in self.losses if loss.dropped), default=0)
 
     def axes(self, parameter: str) -> list[Sequence[str] | Sequence[int]]:
         """Return the labels along every axis of a parameter: its coordinates where it has some, else 0, 1, 2, ...

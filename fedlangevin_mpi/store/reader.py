@@ -31,7 +31,8 @@ class Run:
         algorithm: its name.
         seed: of the run.
         coins: `shared`: the chains took the same coins and are not independent; else `per_chain` or `none`.
-        clients: how many clients the run has.
+        clients: how many clients take part in the run.
+        dropped: the numbers of those that do not, or not any more.
         chains: or particles.
         particles: whether chains are particles: a draw is a whole approximation of the posterior, and the last one
             counts. They are the server's state, without the coins of chains that a server deals out.
@@ -45,20 +46,21 @@ class Run:
         self.directory = directory
         self.config, self.resolved = read_run_file(directory)
         self.statistics: Statistics | None = read_statistics(directory)
-        headers = segments.headers(directory)
+        headers = segments.headers(directory, self.resolved.first_segment)
         first = headers[0]
         self._headers = headers
         self.files = [header.path for header in headers]
         self.algorithm, self.seed, self.coins = first.algorithm, first.seed, first.coins
-        self.clients = self.resolved.clients
+        self.dropped: list[int] = list(self.config.get("dropped_clients") or ())
+        self.clients = self.resolved.clients - len(self.dropped)
         self.chains, self.dim = first.chains, first.dim
         if self.dim != self.resolved.dim:
             raise StoreError(f"{first.path}: positions have dim {self.dim}, but run.yaml says {self.resolved.dim}")
         self._dtype = first.dtype
         of_server = layout.SERVER in first.clients
         self.particles = of_server and self.coins == "none"
-        self.owners = [layout.SERVER] if of_server else list(range(self.clients))
-        self._segments = segments.segments(headers, self.owners)
+        self.owners = [layout.SERVER] if of_server else sorted(set(range(self.resolved.clients)) - set(self.dropped))
+        self._segments = segments.segments(headers, self.owners, self.resolved.first_segment)
         self.draws = sum(segment.draws for segment in self._segments)
 
     @property
@@ -73,7 +75,8 @@ class Run:
             ConfigError: no such client.
         """
         if client not in self.owners:
-            allowed = f"{self.owners[0]} to {self.owners[-1]}" if len(self.owners) > 1 else self.owners[0]
+            allowed = f"{self.owners[0]} to {self.owners[-1]}" if len(self.owners) > 1 else str(self.owners[0])
+            allowed += f" without {self.dropped}" if self.dropped else ""
             raise ConfigError(f"client {client} has no draws in {self.directory}; allowed: {allowed}")
         return Draws(self._segments, [client], self.chains, self.dim, self._dtype)
 

@@ -66,13 +66,18 @@ class Segment(NamedTuple):
         return iterations(next(iter(self.sources.values())).path, self.draws)
 
 
-def headers(directory: Path) -> list[Header]:
+def headers(directory: Path, first_segment: int = 0) -> list[Header]:
     """Return what the draw files of a folder say, by segment and rank.
+
+    Args:
+        directory: of the run.
+        first_segment: those before are left out.
 
     Raises:
         StoreError: there is none, one cannot be read, or one belongs to another run.
     """
-    found = [_header(path, *key) for key, path in layout.rank_files(directory).items()]
+    files = layout.rank_files(directory)
+    found = [_header(path, *key) for key, path in files.items() if key[0] >= first_segment]
     if not found:
         raise StoreError(f"{layout.rank_file(directory, 0)}: is missing; the folder holds no draws")
     first = found[0]
@@ -85,7 +90,7 @@ def headers(directory: Path) -> list[Header]:
     return found
 
 
-def segments(found: Sequence[Header], clients: Iterable[int]) -> list[Segment]:
+def segments(found: Sequence[Header], clients: Iterable[int], first_segment: int = 0) -> list[Segment]:
     """Return the segments of a run, in order.
 
     A start that was stopped before every rank had its file, and so before the first draw, left no segment.
@@ -93,6 +98,7 @@ def segments(found: Sequence[Header], clients: Iterable[int]) -> list[Segment]:
     Args:
         found: the headers of the folder.
         clients: who must have draws in each segment.
+        first_segment: the one that they begin with.
 
     Raises:
         StoreError: a file is missing.
@@ -101,7 +107,7 @@ def segments(found: Sequence[Header], clients: Iterable[int]) -> list[Segment]:
     for header in found:
         groups.setdefault(header.segment, []).append(header)
     result: list[Segment] = []
-    for number in range(max(groups) + 1):
+    for number in range(first_segment, max(groups) + 1):
         if number not in groups:
             raise StoreError(f"{layout.rank_file(found[0].path.parent, 0, number)}: is missing")
         group = groups[number]

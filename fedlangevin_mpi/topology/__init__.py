@@ -8,6 +8,7 @@ from fedlangevin_mpi.topology.graph import (
     disconnection_warning,
     read_topology,
     topologies,
+    without,
 )
 from fedlangevin_mpi.topology.mixing import check, fingerprint, mixing_matrix
 from fedlangevin_mpi.topology.spectrum import Spectrum, StepSizeBound, spectrum, step_size_bound
@@ -27,4 +28,5 @@ __all__ = [
     "step_size_bound",
     "topologies",
     "weight_rules",
+    "without",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union
@@ -102,6 +103,27 @@ def _class_of(values: dict[str, Any], origin: str) -> type[Topology]:
 def components(graph: nx.Graph) -> list[list[int]]:
     """Return the nodes of each connected component, ascending; components in the order of their first nodes."""
     return sorted(sorted(component) for component in nx.connected_components(graph))
+
+
+def without(graph: nx.Graph, dropped: Collection[int]) -> nx.Graph:
+    """Return the graph of the nodes that are left, numbered from 0 in their order; edges and nodes keep their data.
+
+    Raises:
+        ConfigError: it falls into more components than before, each of which would be on its own.
+    """
+    left = sorted(set(graph) - set(dropped))
+    smaller = nx.Graph()
+    smaller.add_nodes_from((place, graph.nodes[node]) for place, node in enumerate(left))
+    places = {node: place for place, node in enumerate(left)}
+    kept = graph.subgraph(left).edges(data=True)
+    smaller.add_edges_from((places[i], places[j], about) for i, j, about in kept)
+    if len(parts := components(smaller)) > len(components(graph)):
+        named = " | ".join(_as_ranges([left[place] for place in part]) for part in parts)
+        raise ConfigError(
+            f"dropped_clients: found {sorted(dropped)}, without whom the graph falls into {len(parts)} components, "
+            f"clients {named}; allowed: clients without whom the others stay connected"
+        )
+    return smaller
 
 
 def diameter(graph: nx.Graph) -> float:

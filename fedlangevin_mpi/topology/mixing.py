@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import networkx as nx
 import numpy as np
 
 from fedlangevin_mpi.errors import ConfigError
-from fedlangevin_mpi.topology.graph import Topology
+from fedlangevin_mpi.topology.graph import Topology, without
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -18,13 +18,18 @@ TOLERANCE = 1e-10
 """How far two mirrored weights may differ, and a row's or column's sum from one."""
 
 
-def mixing_matrix(topology: Topology, clients: int) -> Array:
-    """Return `W (clients, clients)` in float64, checked: `x_i <- sum_j W[i, j] x_j`.
+def mixing_matrix(topology: Topology, clients: int, dropped: Collection[int] = ()) -> Array:
+    """Return `W (N, N)` in float64, checked: `x_i <- sum_j W[i, j] x_j`.
+
+    Args:
+        topology: of the clients.
+        clients: how many there are.
+        dropped: those that take no part; the weights are those of the graph of the N others.
 
     Raises:
         ConfigError: the topology does not fit the number of clients, or its weights make no mixing matrix.
     """
-    graph = topology.graph(clients)
+    graph = without(topology.graph(clients), dropped)
     W = topology.weights.matrix(graph)
     try:
         check(W, graph)

@@ -19,6 +19,7 @@ from fedlangevin_mpi.topology import (
     mixing_matrix,
     read_topology,
     spectrum,
+    without,
 )
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -28,7 +29,7 @@ class Mixing(NamedTuple):
     """The mixing matrices of a run.
 
     Attributes:
-        matrices: M of them, `(N, N)`; an exchange uses one.
+        matrices: M of them, `(N, N)` for the N clients that take part; an exchange uses one.
         edges: `(M,)` how many directed edges between clients each has.
         topologies: what `run.yaml` says of every topology.
         notes: what a user should be told of them.
@@ -43,6 +44,10 @@ class Mixing(NamedTuple):
 def mixing_of(config: RunConfig, clients: int) -> Mixing:
     """Read the topologies of a config and return the mixing matrices of its schedule.
 
+    Args:
+        config: of the run, whose dropped clients the matrices are without.
+        clients: how many there are, dropped ones too.
+
     Raises:
         ConfigError: a file cannot be read, is wrong, or does not fit the number of clients or the schedule.
     """
@@ -50,10 +55,11 @@ def mixing_of(config: RunConfig, clients: int) -> Mixing:
     graphs, weights, facts, notes = [], [], [], []
     for path in config.topologies:
         topology = read_topology(path)
-        graph, W = topology.graph(clients), mixing_matrix(topology, clients)
+        graph = without(topology.graph(clients), config.dropped_clients)
+        W = mixing_matrix(topology, clients, config.dropped_clients)
         graphs.append(graph)
         weights.append(W)
-        facts.append(_facts(path, topology.kind, graph, W))
+        facts.append(_facts(path, topology.kind, graph, W, config.taking_part(clients)))
         if (warning := disconnection_warning(graph)) is not None:
             notes.append(f"topology {path}: {warning}")
     matrices = _scheduled(config.algorithm.schedule, graphs, weights)
@@ -104,7 +110,7 @@ def one_peer_exponential(graph: nx.Graph) -> list[csr_array]:
     return matrices or [csr_array(eye_array(clients))]
 
 
-def _facts(path: str, kind: str, graph: nx.Graph, W: Array) -> dict[str, Any]:
+def _facts(path: str, kind: str, graph: nx.Graph, W: Array, numbers: Sequence[int]) -> dict[str, Any]:
     values = spectrum(W)
     return {
         "path": path,
@@ -112,5 +118,5 @@ def _facts(path: str, kind: str, graph: nx.Graph, W: Array) -> dict[str, Any]:
         "lambda_2": values.lambda_2,
         "lambda_n": values.lambda_n,
         "fingerprint": fingerprint(W),
-        "components": components(graph),
+        "components": [[numbers[place] for place in component] for component in components(graph)],
     }

@@ -19,7 +19,14 @@ from fedlangevin_mpi.topology.generators import (
     Star,
     Torus,
 )
-from fedlangevin_mpi.topology.graph import components, diameter, disconnection_warning, read_topology, topologies
+from fedlangevin_mpi.topology.graph import (
+    components,
+    diameter,
+    disconnection_warning,
+    read_topology,
+    topologies,
+    without,
+)
 from fedlangevin_mpi.topology.listed import Edges
 
 SHIPPED = Path(__file__).parents[2] / "topologies"
@@ -198,3 +205,16 @@ def test_the_warning_names_the_components_of_a_disconnected_graph_alone():
     graph = Edges(clients=6, edges=((0, 1), (1, 2), (2, 5))).graph(6)
     assert "has 3 components, and nothing passes between them: clients 0-2, 5 | 3 | 4." in disconnection_warning(graph)
     assert "clients 0 | 1 | and 98 more." in disconnection_warning(Disconnected().graph(100), most=2)
+
+
+def test_a_graph_without_some_clients_keeps_the_edges_of_the_others():
+    ring = nx.cycle_graph(5)
+    ring.nodes[3]["weight"] = 2.0
+    smaller = without(ring, [1])
+    assert sorted(map(sorted, smaller.edges)) == [[0, 3], [1, 2], [2, 3]]  # clients 2-3, 3-4, 4-0
+    assert smaller.nodes[2]["weight"] == 2.0
+
+
+def test_clients_without_whom_the_graph_falls_apart_are_refused():
+    with pytest.raises(ConfigError, match=r"dropped_clients: found \[0, 2\].*2 components, clients 1 \| 3-4"):
+        without(nx.cycle_graph(5), [0, 2])

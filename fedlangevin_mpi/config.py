@@ -73,6 +73,13 @@ class Output(_Section):
     """Where a run writes."""
 
     directory: Annotated[str, Field(min_length=1, description="the run's folder")] = "runs/run"
+    store: Annotated[
+        Literal["draws", "predictive", "both"],
+        Field(
+            description="draws: every kept position; predictive: no position, but the posterior predictive of the "
+            "held-out rows, averaged over the kept draws as they are made and written with every checkpoint; both"
+        ),
+    ] = "draws"
     checkpoint_seconds: Annotated[float, Field(gt=0, description="seconds between checkpoints")] = 300.0
     max_seconds: Annotated[
         float | None, Field(gt=0, description="stop with a checkpoint, exit status 75, after so many seconds")

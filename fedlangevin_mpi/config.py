@@ -11,9 +11,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedlangevin_mpi.algorithms import algorithms
+from fedlangevin_mpi.algorithms.base import Algorithm
 from fedlangevin_mpi.algorithms.gossiping import Gossiping
 from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.data import sources
+from fedlangevin_mpi.data.augmentation import Augmentation
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.models import models
 from fedlangevin_mpi.validation import load_mapping, load_yaml, read_text, validate
@@ -156,9 +158,25 @@ class RunConfig(_Section):
                 f"since model {self.model.name} has no rows to draw from"
             )
         self._check_topology()
+        self._check_augmentation()
         if self.device == "cuda":
             raise ValueError(f"device: found 'cuda'; allowed: cpu for model {self.model.name}")
         return self
+
+    def _check_augmentation(self) -> None:
+        algorithm = self.algorithm
+        if self.augmentation is None:
+            return
+        if self.model.name != "network" or isinstance(algorithm, Serving):
+            why = f"algorithm {algorithm.name}" if isinstance(algorithm, Serving) else f"model {self.model.name}"
+            raise ValueError(f"data.augmentation: found one; allowed: null with {why}")
+        if algorithm.batch_size is None:
+            raise ValueError("data.augmentation: found one; allowed: null without algorithm.batch_size")
+        if isinstance(algorithm, Algorithm) and algorithm.begin is not None:
+            raise ValueError(
+                f"data.augmentation: found one; allowed: null with {algorithm.name}, whose full gradients are of the "
+                "rows as they are: the difference to augmented minibatches would stay in its mean"
+            )
 
     def _check_topology(self) -> None:
         algorithm = self.algorithm
@@ -188,6 +206,12 @@ class RunConfig(_Section):
             raise ValueError(f"dtype: found {self.dtype!r}; allowed: float64 for {algorithm.name}")
         if isinstance(self.initial, MapStart):
             raise ValueError(f"initial.name: found 'map'; allowed: prior, zeros, file for {algorithm.name}")
+
+    @property
+    def augmentation(self) -> Augmentation | None:
+        """What is done to minibatches; None where nothing is, as where data are no images."""
+        found: Augmentation | None = getattr(self.data, "augmentation", None)
+        return found
 
     @property
     def topologies(self) -> tuple[str, ...]:

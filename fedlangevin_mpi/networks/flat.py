@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from fedlangevin_mpi.data.augmentation import augmented
+from fedlangevin_mpi.generic import AugmentedRows
 from fedlangevin_mpi.networks.likelihoods import Likelihood
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -116,17 +118,24 @@ class FlatNetwork:
         clients, chains, dim = theta.shape
         n = batch.row.shape[3]
         if self._at_once(clients * chains, n):
-            index = batch.row[k].reshape(-1, n)
             weight = torch.from_numpy(batch.weight)[:, None].expand(clients, chains, n).reshape(-1, n)
-            x, y = self.rows(data.x[index]), torch.from_numpy(data.y[index])
+            x, y = (rows.flatten(0, 1) for rows in self._minibatch(data, batch, k, ...))
             return self._slopes(theta.reshape(-1, dim), 0, x, y, weight).reshape(theta.shape)
         out = np.empty_like(theta)
         for c, j in np.ndindex(clients, chains):
             drawn = batch.drawn[c]
-            index = batch.row[k, c, j, :drawn]
-            x, y = self.rows(data.x[index]), torch.from_numpy(data.y[index])
+            x, y = self._minibatch(data, batch, k, (c, j, slice(drawn)))
             out[c, j] = self._slope(self.loss, theta[c, j], x, y, torch.from_numpy(batch.weight[c, :drawn]))
         return out
+
+    def _minibatch(self, data: Any, batch: Any, k: int, place: Any) -> tuple[Tensor, Tensor]:
+        """Return the rows of iteration `k` at a place of `(clients_here, chains, n)`, as the module takes them."""
+        index = batch.row[k][place]
+        x = data.x[index]
+        if isinstance(batch, AugmentedRows):
+            images = x.reshape(*index.shape, *self._row_shape)
+            x = augmented(images, batch.shift[k][place], batch.flip[k][place], batch.padding).reshape(x.shape)
+        return self.rows(x), torch.from_numpy(data.y[index])
 
     def gradient_of_all(self, theta: Array, data: Any) -> Array:
         """Return the likelihood's part of `gradient` for `Everything`, in chunks of bounded memory."""

@@ -160,7 +160,7 @@ class RunConfig(_Section):
         self._check_topology()
         self._check_augmentation()
         if self.device == "cuda":
-            raise ValueError(f"device: found 'cuda'; allowed: cpu for model {self.model.name}")
+            raise ValueError("device: found 'cuda'; allowed: cpu, since no model runs on a GPU yet")
         return self
 
     def _check_augmentation(self) -> None:

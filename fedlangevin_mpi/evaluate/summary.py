@@ -128,8 +128,9 @@ def write_summary(directory: Path, summary: Mapping[str, Any]) -> None:
     Raises:
         StoreError: it cannot be written.
     """
-    with replacing(directory / SUMMARY_FILE) as partial:
-        partial.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    with replacing(directory / SUMMARY_FILE) as partial, partial.open("w", encoding="utf-8") as file:
+        json.dump(summary, file, indent=2, allow_nan=False)  # piece by piece: a network's is long
+        file.write("\n")
 
 
 def _statistics(statistics: Statistics | None) -> dict[str, Any]:

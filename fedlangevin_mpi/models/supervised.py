@@ -50,14 +50,10 @@ def stack_rows(shards: Sequence[Shard], dtype: Any) -> tuple[Array, Array, Array
 
     Shard `c` is the rows `offsets[c]` to `offsets[c + 1] - 1`.
     """
-    x, y = (_stacked([shard.arrays[name] for shard in shards], dtype) for name in ("x", "y"))
+    x = np.ascontiguousarray(np.concatenate([shard.arrays["x"] for shard in shards]), dtype)
+    y = np.ascontiguousarray(np.concatenate([shard.arrays["y"] for shard in shards]), dtype)
     offsets = np.cumsum([0] + [len(shard.arrays["y"]) for shard in shards], dtype=np.int64)
     return x, y, offsets
-
-
-def _stacked(arrays: Sequence[Array], dtype: Any) -> Array:
-    """Return arrays one behind the other; a single one is not copied, since its rows may be most of the memory."""
-    return np.ascontiguousarray(arrays[0] if len(arrays) == 1 else np.concatenate(arrays), dtype)
 
 
 def rows_of(data: Any, c: int) -> tuple[Array, Array]:

@@ -11,9 +11,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedlangevin_mpi.algorithms import algorithms
+from fedlangevin_mpi.algorithms.base import Algorithm
 from fedlangevin_mpi.algorithms.gossiping import Gossiping
 from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.data import sources
+from fedlangevin_mpi.data.augmentation import Augmentation
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.models import models
 from fedlangevin_mpi.validation import load_mapping, load_yaml, read_text, validate
@@ -73,6 +75,13 @@ class Output(_Section):
     """Where a run writes."""
 
     directory: Annotated[str, Field(min_length=1, description="the run's folder")] = "runs/run"
+    store: Annotated[
+        Literal["draws", "predictive", "both"],
+        Field(
+            description="draws: every kept position; predictive: no position, but the posterior predictive of the "
+            "held-out rows, averaged over the kept draws as they are made and written with every checkpoint; both"
+        ),
+    ] = "draws"
     checkpoint_seconds: Annotated[float, Field(gt=0, description="seconds between checkpoints")] = 300.0
     max_seconds: Annotated[
         float | None, Field(gt=0, description="stop with a checkpoint, exit status 75, after so many seconds")
@@ -106,7 +115,9 @@ class RunConfig(_Section):
         int, Field(ge=1, description="local steps of every client; with a server absent: its global iterations")
     ] = _OF_THE_ALGORITHM
     warmup: Annotated[int, Field(ge=0, description="the first of the iterations, not stored")] = 0
-    thin: Annotated[int, Field(ge=1, description="keep every n-th state after warmup")] = 1
+    thin: Annotated[
+        int, Field(ge=1, description="keep every n-th state after warmup; absent: all, of deep_ensemble the final one")
+    ] = 1
     coins: Annotated[
         Literal["shared", "per_chain"],
         Field(description="shared: all chains communicate together, rounds are rare; per_chain: independent chains"),
@@ -162,14 +173,17 @@ class RunConfig(_Section):
         self._check_dropped()
         if self.warmup > self.iterations and not self.dropped_clients:  # after a drop warm-up begins again
             raise ValueError(f"warmup: found {self.warmup}; allowed: at most iterations ({self.iterations})")
+        if self.algorithm.keeps == "final" and "thin" not in self.model_fields_set:
+            vars(self)["thin"] = max(1, self.iterations - self.warmup)  # the model is frozen
         if self.algorithm.batch_size is not None and not self.model.has_rows:
             raise ValueError(
                 f"algorithm.batch_size: found {self.algorithm.batch_size}; allowed: absent, "
                 f"since model {self.model.name} has no rows to draw from"
             )
         self._check_topology()
+        self._check_augmentation()
         if self.device == "cuda":
-            raise ValueError(f"device: found 'cuda'; allowed: cpu for model {self.model.name}")
+            raise ValueError("device: found 'cuda'; allowed: cpu, since no model runs on a GPU yet")
         return self
 
     def _check_dropped(self) -> None:
@@ -182,10 +196,30 @@ class RunConfig(_Section):
                 + ("()" if self.dropped_clients else "host")
                 + ", since what clients gave stays in a server's state"
             )
+        if self.output.store != "draws":
+            raise ValueError(
+                f"output.store: found {self.output.store!r}; allowed: draws where clients may be dropped, whose "
+                "held-out rows and draws are in the average"
+            )
         if len(set(self.dropped_clients)) < len(self.dropped_clients) or min(self.dropped_clients, default=0) < 0:
             raise ValueError(f"dropped_clients: found {self.dropped_clients}; allowed: different numbers from 0 on")
         if self.clients is not None and not self.taking_part(self.clients):
             raise ValueError(f"dropped_clients: found all {self.clients} clients; allowed: one takes part at least")
+
+    def _check_augmentation(self) -> None:
+        algorithm = self.algorithm
+        if self.augmentation is None:
+            return
+        if self.model.name != "network" or isinstance(algorithm, Serving):
+            why = f"algorithm {algorithm.name}" if isinstance(algorithm, Serving) else f"model {self.model.name}"
+            raise ValueError(f"data.augmentation: found one; allowed: null with {why}")
+        if algorithm.batch_size is None:
+            raise ValueError("data.augmentation: found one; allowed: null without algorithm.batch_size")
+        if isinstance(algorithm, Algorithm) and algorithm.begin is not None:
+            raise ValueError(
+                f"data.augmentation: found one; allowed: null with {algorithm.name}, whose full gradients are of the "
+                "rows as they are: the difference to augmented minibatches would stay in its mean"
+            )
 
     def _check_topology(self) -> None:
         algorithm = self.algorithm
@@ -215,6 +249,12 @@ class RunConfig(_Section):
             raise ValueError(f"dtype: found {self.dtype!r}; allowed: float64 for {algorithm.name}")
         if isinstance(self.initial, MapStart):
             raise ValueError(f"initial.name: found 'map'; allowed: prior, zeros, file for {algorithm.name}")
+
+    @property
+    def augmentation(self) -> Augmentation | None:
+        """What is done to minibatches; None where nothing is, as where data are no images."""
+        found: Augmentation | None = getattr(self.data, "augmentation", None)
+        return found
 
     @property
     def topologies(self) -> tuple[str, ...]:

@@ -34,6 +34,26 @@ class Rows(NamedTuple):
     weight: Array
 
 
+class AugmentedRows(NamedTuple):
+    """A minibatch of images, each to be cropped and mirrored at random; known to networks alone.
+
+    Attributes:
+        row: as of `Rows`.
+        drawn: as of `Rows`.
+        weight: as of `Rows`.
+        shift: `(iterations, clients_here, chains, n, 2)` first row and first column of the crop, 0 to 2 padding.
+        flip: `(iterations, clients_here, chains, n)` bool.
+        padding: pixels of 0 around an image before it is cropped.
+    """
+
+    row: Array
+    drawn: Array
+    weight: Array
+    shift: Array
+    flip: Array
+    padding: int
+
+
 class Everything(NamedTuple):
     """All rows of every client: a full gradient.
 

@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     PARTICIPATION = 9
     SCHEDULE = 10
     VARIATIONAL = 11
+    AUGMENTATION = 12
 
 
 def generator(seed: int, purpose: Purpose, client: int = 0, block: int = 0) -> np.random.Generator:

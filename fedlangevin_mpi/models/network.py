@@ -23,7 +23,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from fedlangevin_mpi.data.shard import Shard
 from fedlangevin_mpi.errors import ConfigError
-from fedlangevin_mpi.generic import Everything, Rows, define, gradient
+from fedlangevin_mpi.generic import AugmentedRows, Everything, Rows, define, gradient
 from fedlangevin_mpi.models.base import Array, Facts, Model, PriorScale
 from fedlangevin_mpi.models.supervised import (
     check_labels,
@@ -254,9 +254,14 @@ class Network(Model):
         from fedlangevin_mpi.networks.architectures import ARCHITECTURES
 
         outputs = facts.classes if self.likelihood == "categorical" else 1
-        return partial(ARCHITECTURES[self.module], self._row_shape(facts), outputs, **self.options)
+        return partial(ARCHITECTURES[self.module], self.row_shape(facts), outputs, **self.options)
 
-    def _row_shape(self, facts: Facts) -> tuple[int, ...]:
+    def row_shape(self, facts: Facts) -> tuple[int, ...]:
+        """Return the shape of a row as the module takes it.
+
+        Raises:
+            ConfigError: it has another number of features.
+        """
         p = facts.features
         shape = self.input_shape or (_image(p) if self.module in _IMAGES else (p,))
         if math.prod(shape) != p:
@@ -271,7 +276,7 @@ class Network(Model):
             from fedlangevin_mpi.networks.flat import FlatNetwork
         except ImportError as error:
             raise self._refused("it needs torch: pip install 'fedlangevin_mpi[torch]'", error) from error
-        shape = self._row_shape(facts)
+        shape = self.row_shape(facts)
         factory = self._factory(facts)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # what is not sampled is the same on all ranks
@@ -290,9 +295,7 @@ class Network(Model):
         try:
             problem = problem_of_outputs(network, self._likelihood(facts), x)
         except Exception as error:
-            raise self._refused(
-                f"forward of rows of shape {(len(x), *self._row_shape(facts))} raised", error
-            ) from error
+            raise self._refused(f"forward of rows of shape {(len(x), *self.row_shape(facts))} raised", error) from error
         if problem:
             raise self._refused(problem)
         network.probe(x)
@@ -315,7 +318,7 @@ def _image(p: int) -> tuple[int, ...]:
     raise ConfigError(f"model.input_shape: missing for rows of {p} numbers, which are no square image; allowed: a list")
 
 
-def _rows(theta: Array, data: NetworkData, batch: Rows, k: int) -> Array:
+def _rows(theta: Array, data: NetworkData, batch: Rows | AugmentedRows, k: int) -> Array:
     out = data.network.gradient_of_rows(theta, data, batch, k)
     out += data.prior_precision[:, None, None] * theta
     return out
@@ -328,4 +331,5 @@ def _everything(theta: Array, data: NetworkData, batch: Everything, k: int) -> A
 
 
 define(gradient, NetworkData, Rows, interpreted=_rows)
+define(gradient, NetworkData, AugmentedRows, interpreted=_rows)
 define(gradient, NetworkData, Everything, interpreted=_everything)

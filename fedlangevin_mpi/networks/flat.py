@@ -1,7 +1,7 @@
 """A torch module as a function of one flat parameter vector, and the gradients of its losses.
 
-A position `(dim,)` and the module's parameters are the same memory: the parameters are views of slices of it. The
-module's own parameters are used for their names and shapes only.
+A position `(dim,)` and the module's parameters are the same memory: the parameters are views of slices of it, one copy
+of it a gradient. The module's own parameters are used for their names and shapes only.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from fedlangevin_mpi.data.augmentation import augmented
+from fedlangevin_mpi.generic import AugmentedRows
 from fedlangevin_mpi.networks.likelihoods import Likelihood
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -82,7 +84,7 @@ class FlatNetwork:
 
     def rows(self, x: Array) -> Tensor:
         """Return rows `(..., p)` as the module takes them."""
-        return torch.from_numpy(x).reshape(*x.shape[:-1], *self._row_shape)
+        return _aligned(x).reshape(*x.shape[:-1], *self._row_shape)
 
     def loss(self, position: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """Return `sum_j weight_j U_j`, of rows `(n, *row_shape)`."""
@@ -116,17 +118,24 @@ class FlatNetwork:
         clients, chains, dim = theta.shape
         n = batch.row.shape[3]
         if self._at_once(clients * chains, n):
-            index = batch.row[k].reshape(-1, n)
             weight = torch.from_numpy(batch.weight)[:, None].expand(clients, chains, n).reshape(-1, n)
-            x, y = self.rows(data.x[index]), torch.from_numpy(data.y[index])
+            x, y = (rows.flatten(0, 1) for rows in self._minibatch(data, batch, k, ...))
             return self._slopes(theta.reshape(-1, dim), 0, x, y, weight).reshape(theta.shape)
         out = np.empty_like(theta)
         for c, j in np.ndindex(clients, chains):
             drawn = batch.drawn[c]
-            index = batch.row[k, c, j, :drawn]
-            x, y = self.rows(data.x[index]), torch.from_numpy(data.y[index])
+            x, y = self._minibatch(data, batch, k, (c, j, slice(drawn)))
             out[c, j] = self._slope(self.loss, theta[c, j], x, y, torch.from_numpy(batch.weight[c, :drawn]))
         return out
+
+    def _minibatch(self, data: Any, batch: Any, k: int, place: Any) -> tuple[Tensor, Tensor]:
+        """Return the rows of iteration `k` at a place of `(clients_here, chains, n)`, as the module takes them."""
+        index = batch.row[k][place]
+        x = data.x[index]
+        if isinstance(batch, AugmentedRows):
+            images = x.reshape(*index.shape, *self._row_shape)
+            x = augmented(images, batch.shift[k][place], batch.flip[k][place], batch.padding).reshape(x.shape)
+        return self.rows(x), torch.from_numpy(data.y[index])
 
     def gradient_of_all(self, theta: Array, data: Any) -> Array:
         """Return the likelihood's part of `gradient` for `Everything`, in chunks of bounded memory."""
@@ -146,7 +155,7 @@ class FlatNetwork:
         out = np.zeros(theta.shape[:2], theta.dtype)
         with torch.no_grad():
             for c, j in np.ndindex(out.shape):
-                position = torch.from_numpy(theta[c, j])
+                position = _aligned(theta[c, j])
                 out[c, j] = sum(float(self.loss(position, *chunk)) for chunk in self._chunks(data, c, 1))
         return out
 
@@ -159,7 +168,7 @@ class FlatNetwork:
         with torch.no_grad():
             every = [
                 torch.cat([self._likelihood.predict(self.outputs(p, rows[s : s + chunk])) for s in starts])
-                for p in torch.from_numpy(positions)
+                for p in map(_aligned, positions)
             ]
         found: Array = torch.stack(every).numpy()
         return found
@@ -169,11 +178,11 @@ class FlatNetwork:
         axes = (0, rows_axis, rows_axis, rows_axis)
         if theta.size <= _FEW_NUMBERS:
             return self._slope(vmap(self.loss, axes), theta, *rows)  # the gradient of a sum of independent losses
-        array: Array = vmap(grad(self.loss), axes)(torch.from_numpy(theta), *rows).numpy()
+        array: Array = vmap(grad(self.loss), axes)(_aligned(theta), *rows).numpy()
         return array
 
     def _slope(self, loss: Callable[..., Tensor], theta: Array, *rows: Tensor) -> Array:
-        position = torch.from_numpy(theta).detach().requires_grad_()
+        position = _aligned(theta).requires_grad_()
         (slope,) = torch.autograd.grad(loss(position, *rows).sum(), position)
         array: Array = slope.numpy()
         return array
@@ -193,3 +202,12 @@ class FlatNetwork:
         for start in range(first, end, chunk):
             x, y = (array[start : min(start + chunk, end)] for array in (data.x, data.y))
             yield self.rows(x), torch.from_numpy(y), torch.ones(len(y), dtype=self.own_position.dtype)
+
+
+def _aligned(array: Array) -> Tensor:
+    """Return a copy at an address that torch chose, a multiple of 64.
+
+    Matrix products of the same numbers differ in their last digits with the address (of float32 weights, by 4e-5 in a
+    gradient), and NumPy's is a multiple of 16 only: a resumed run would not be the uninterrupted one to the bit.
+    """
+    return torch.from_numpy(array).clone()

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedlangevin_mpi.algorithms.base import Algorithm
 from fedlangevin_mpi.config import RunConfig
-from fedlangevin_mpi.generic import Everything, Rows
+from fedlangevin_mpi.generic import AugmentedRows, Everything, Rows
 from fedlangevin_mpi.runtime.engine import Engine
 from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.streams import BlockStreams, RowStreams, block_length, draw_without_replacement
@@ -42,7 +42,7 @@ class Blocks:
             offsets = np.concatenate([[0], np.cumsum(prepared.sizes)[:-1]])
             self._rows = RowStreams(prepared.sizes, offsets.tolist(), rows, self._dtype, fill)
 
-    def randomness(self, block: int) -> tuple[Any, Rows | Everything]:
+    def randomness(self, block: int) -> tuple[Any, Rows | AugmentedRows | Everything]:
         """Return what the algorithm drew for a whole block, and its minibatches."""
         config, prepared = self._prepared.config, self._prepared
         first = block * self.length
@@ -58,7 +58,11 @@ class Blocks:
             config.coins == "per_chain",
             len(prepared.mixing.matrices) if prepared.mixing else 0,
         )
-        batch = Everything(len(prepared.clients)) if self._rows is None else self._rows.draw(streams)
+        batch: Rows | AugmentedRows | Everything = Everything(len(prepared.clients))
+        if self._rows is not None:
+            batch = self._rows.draw(streams)
+            if config.augmentation is not None:
+                batch = config.augmentation.draw(batch, config.seed, prepared.clients, block)
         assert isinstance(config.algorithm, Algorithm)
         return config.algorithm.draws(streams), batch
 

@@ -15,6 +15,7 @@ from fedlangevin_mpi.data.shard import Shard
 from fedlangevin_mpi.data.standardize import Standardization
 from fedlangevin_mpi.errors import ConfigError, ShardError
 from fedlangevin_mpi.models.base import Facts, agree
+from fedlangevin_mpi.models.network import Network
 from fedlangevin_mpi.runtime.checkpoint import Snapshot
 from fedlangevin_mpi.runtime.initial import initial_positions
 from fedlangevin_mpi.runtime.placement import Placement, placement_of
@@ -88,6 +89,7 @@ def prepare(world: World, config: RunConfig, found: Snapshot | None = None) -> P
     shards = world.agree(lambda: [config.data.prepared(shard, standardization) for shard in raw])
     facts, features = _agreed_facts(world, config, shards)
     dim = world.agree(lambda: config.model.dimension(facts))
+    world.agree(lambda: _check_images(config, facts))
     if serving:
         example, *data = world.agree(lambda: _targets(config, shards, facts))
         theta = np.zeros((1, config.chains, dim))  # a checkpoint holds what became of the first
@@ -132,6 +134,14 @@ def _targets(config: RunConfig, shards: Sequence[Shard], facts: Facts) -> list[T
     found = [model.quadratic(likelihood) for likelihood in likelihoods]
     quadratics = [None if one is None else (one[0][0], one[1][0]) for one in found]
     return [Target(one, prior, quadratic, normal) for one, quadratic in zip(likelihoods, quadratics, strict=True)]
+
+
+def _check_images(config: RunConfig, facts: Facts) -> None:
+    if config.augmentation is not None and isinstance(config.model, Network):
+        shape = config.model.row_shape(facts)
+        if len(shape) != 3:
+            allowed = "null, or an input_shape of [channels, height, width]"
+            raise ConfigError(f"data.augmentation: found one for rows of shape {list(shape)}; allowed: {allowed}")
 
 
 def _check_serving(config: RunConfig, dim: int, example: Target, start: Array) -> None:

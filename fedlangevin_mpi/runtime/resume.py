@@ -19,12 +19,13 @@ from fedlangevin_mpi.runtime import folder
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints
 from fedlangevin_mpi.runtime.losses import drops, tell, without_lost
 from fedlangevin_mpi.runtime.placement import placement_of
+from fedlangevin_mpi.runtime.predictive import row_owners
 from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.run import sample, summarise_run
 from fedlangevin_mpi.runtime.signals import StopRequest
 from fedlangevin_mpi.runtime.survivors import Loss, check_shrinking, outlive
 from fedlangevin_mpi.store.layout import rank_files
-from fedlangevin_mpi.store.metadata import SUMMARY_FILE, Resolved, read_run_file, read_statistics
+from fedlangevin_mpi.store.metadata import CHECKPOINTS, SUMMARY_FILE, Resolved, read_run_file, read_statistics
 from fedlangevin_mpi.store.segments import headers
 
 log = logging.getLogger(__name__)
@@ -116,7 +117,8 @@ def go_on(
     if dropping:
         config = world.agree(lambda: without_lost(config, new))
     clients = world.agree(lambda: placement_of(config, world.size)).numbers(world.rank)
-    found = Checkpoints(world, directory / folder.CHECKPOINTS).load(clients, _draws_are_there(directory, config))
+    owners = row_owners(config, clients, world.rank)
+    found = Checkpoints(world, directory / CHECKPOINTS).load(clients, _draws_are_there(directory, config), owners)
     iteration = found.iteration if found else 0
     log.info("going on at iteration %d of %d%s", iteration, config.iterations, "" if found else _NO_CHECKPOINT)
     segment = world.from_root(lambda: _next_segment(directory))

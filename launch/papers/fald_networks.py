@@ -18,12 +18,6 @@ WARM_UP = 1000
 """Iterations of FedAvg from whose last average every sampler starts."""
 
 
-def training_rows(config: RunConfig) -> int:
-    """Return how many rows all clients have together."""
-    clients = config.clients or 1
-    return sum(len(shard.arrays["y"]) for shard in config.data.shards(range(clients), clients, config.seed))
-
-
 def samplers(config: RunConfig, rows: int) -> dict[str, dict[str, Any]]:
     """Return what differs from a config of FALD, by the names of the tables.
 

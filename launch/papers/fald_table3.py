@@ -12,10 +12,10 @@ import statistics
 from pathlib import Path
 
 import yaml
-from fald_networks import gradient_rows, samplers, training_rows, warm_start
+from fald_networks import gradient_rows, samplers, warm_start
 from rich.console import Console
 from rich.table import Table
-from runs import arguments, sample, with_overrides
+from runs import arguments, sample, training_rows, with_overrides
 
 from fedlangevin_mpi.store.metadata import SUMMARY_FILE
 from fedlangevin_mpi.store.reader import Run

@@ -73,6 +73,13 @@ class Output(_Section):
     """Where a run writes."""
 
     directory: Annotated[str, Field(min_length=1, description="the run's folder")] = "runs/run"
+    store: Annotated[
+        Literal["draws", "predictive", "both"],
+        Field(
+            description="draws: every kept position; predictive: no position, but the posterior predictive of the "
+            "held-out rows, averaged over the kept draws as they are made and written with every checkpoint; both"
+        ),
+    ] = "draws"
     checkpoint_seconds: Annotated[float, Field(gt=0, description="seconds between checkpoints")] = 300.0
     max_seconds: Annotated[
         float | None, Field(gt=0, description="stop with a checkpoint, exit status 75, after so many seconds")
@@ -106,7 +113,9 @@ class RunConfig(_Section):
         int, Field(ge=1, description="local steps of every client; with a server absent: its global iterations")
     ] = _OF_THE_ALGORITHM
     warmup: Annotated[int, Field(ge=0, description="the first of the iterations, not stored")] = 0
-    thin: Annotated[int, Field(ge=1, description="keep every n-th state after warmup")] = 1
+    thin: Annotated[
+        int, Field(ge=1, description="keep every n-th state after warmup; absent: all, of deep_ensemble the final one")
+    ] = 1
     coins: Annotated[
         Literal["shared", "per_chain"],
         Field(description="shared: all chains communicate together, rounds are rare; per_chain: independent chains"),
@@ -139,6 +148,8 @@ class RunConfig(_Section):
             raise ValueError("iterations: missing; allowed: an integer, at least 1")
         if self.warmup > self.iterations:
             raise ValueError(f"warmup: found {self.warmup}; allowed: at most iterations ({self.iterations})")
+        if self.algorithm.keeps == "final" and "thin" not in self.model_fields_set:
+            vars(self)["thin"] = max(1, self.iterations - self.warmup)  # the model is frozen
         if self.algorithm.batch_size is not None and not self.model.has_rows:
             raise ValueError(
                 f"algorithm.batch_size: found {self.algorithm.batch_size}; allowed: absent, "

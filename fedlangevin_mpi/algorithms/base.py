@@ -78,6 +78,9 @@ class Method(BaseModel):
 
     communicates: ClassVar[Communicates] = "average"
 
+    keeps: ClassVar[Literal["every", "final"]] = "every"
+    """Which states after warmup are draws where the config has no `thin`."""
+
     name: str
     step_size: StepSize
     batch_size: Annotated[

@@ -60,14 +60,22 @@ class Files(FeatureSource):
         Raises:
             ShardError: as `shards`.
         """
+        found = [test for test in self.held_out(range(total), total, seed) if test is not None]
+        if not found:
+            return None
+        return TestSet(np.concatenate([test.x for test in found]), np.concatenate([test.y for test in found]))
+
+    def held_out(self, clients: Sequence[int], total: int, seed: int) -> list[TestSet | None]:
+        """Return the test rows of the clients' files.
+
+        Raises:
+            ShardError: as `shards`.
+        """
         self._check_total(total)
         if Path(self.path).suffix in TABLES:  # x and y only
-            return None
-        found = [self._read(client, _TEST)[0] for client in range(total)]
-        held_out = [arrays for arrays in found if arrays]
-        if not held_out:
-            return None
-        return TestSet(*(np.concatenate([arrays[name] for arrays in held_out]) for name in _TEST))
+            return [None for _ in clients]
+        found = [self._read(client, _TEST)[0] for client in clients]
+        return [TestSet(arrays["x_test"], arrays["y_test"]) if arrays else None for arrays in found]
 
     def _shard(self, client: int) -> Shard:
         arrays, features = self._read(client)

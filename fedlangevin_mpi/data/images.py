@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from fedlangevin_mpi.data.partition import Iid, Partition
-from fedlangevin_mpi.data.shard import Array, Shard, TestSet
+from fedlangevin_mpi.data.shard import Array, Shard, TestSet, share
 from fedlangevin_mpi.data.tabular import PARTITION, FeatureSource, TableSource
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.keys import Purpose, generator
@@ -56,8 +56,14 @@ class ImageFolder(FeatureSource):
 
     def test_set(self, total: int, seed: int) -> TestSet:
         """Return the images to test on."""
+        (test,) = self.held_out([0], 1, seed)
+        return test
+
+    def held_out(self, clients: Sequence[int], total: int, seed: int) -> list[TestSet]:
+        """Return an equal share of the images to test on for each client, and hold nothing of the others'."""
         labels = self.labels("test")
-        return TestSet(self._features("test", np.arange(len(labels))), labels)
+        parts = [np.arange(len(labels))[share(len(labels), client, total)] for client in clients]
+        return [TestSet(self._features("test", rows), labels[rows]) for rows in parts]
 
     def _features(self, which: Which, rows: Array) -> Array:
         return self.pixels(which, rows).astype(np.float32) / np.float32(255)

@@ -90,6 +90,18 @@ class DataSource(BaseModel):
         """Return the raw held-out rows, or None where there are none."""
         raise NotImplementedError
 
+    def held_out(self, clients: Sequence[int], total: int, seed: int) -> Sequence[TestSet | None]:
+        """Return each client's part of the raw held-out rows, None where there are none.
+
+        It holds the rows that the client owns, or where they are nobody's, an equal share; in the order of clients
+        they are the test set.
+        """
+        test = self.test_set(total, seed)
+        if test is None:
+            return [None for _ in clients]
+        parts = [share(len(test.y), client, total) for client in clients]
+        return [TestSet(test.x[part].copy(), test.y[part].copy()) for part in parts]
+
     def moments(self, shards: Sequence[Shard]) -> list[Moments]:
         """Return what each client must share before its features can be prepared; empty: nothing.
 
@@ -125,3 +137,8 @@ class DataSource(BaseModel):
             ConfigError: the standardisation is of another number of columns.
         """
         return shard
+
+
+def share(rows: int, client: int, total: int) -> slice:
+    """Return which of some rows are a client's, dealt in order in parts that differ by one row at most."""
+    return slice(client * rows // total, (client + 1) * rows // total)

@@ -10,10 +10,11 @@ from fedlangevin_mpi.config import make_config
 from fedlangevin_mpi.errors import ConfigError, StoreError
 from fedlangevin_mpi.evaluate.distances import empirical_w2, sliced_w2
 from fedlangevin_mpi.evaluate.held_out import readable_predictive
-from fedlangevin_mpi.evaluate.predictive import agreement, posterior_predictive, total_variation
+from fedlangevin_mpi.evaluate.predictive import agreement, total_variation
 from fedlangevin_mpi.evaluate.stein_discrepancy import squared_stein_discrepancy
-from fedlangevin_mpi.evaluate.summary import columns, posterior_draws, predictive_positions, spaced_positions
+from fedlangevin_mpi.evaluate.summary import columns, mean_probabilities, posterior_draws, spaced_positions
 from fedlangevin_mpi.evaluate.target import target_of
+from fedlangevin_mpi.store.reader import no_draws
 
 if TYPE_CHECKING:
     from fedlangevin_mpi.store.draws import Draws
@@ -25,6 +26,7 @@ _W2_POINTS = 1000
 _SLICED_POINTS = 10_000
 _STEIN_POINTS = 2000
 _NUMBERS = 1 << 25
+_DISTANCES = ("w2", "w2_floor", "sliced_w2", "max_mean_difference", "min_sd_ratio", "max_sd_ratio")
 
 
 def compare(run: Run, reference: Run, client: int | None = None) -> dict[str, Any]:
@@ -40,32 +42,41 @@ def compare(run: Run, reference: Run, client: int | None = None) -> dict[str, An
         of the two halves of the reference, so what the distance of equal laws is; `sliced_w2` of at most 10,000;
         `max_mean_difference` over parameters, in standard deviations of the reference; `min_sd_ratio` and
         `max_sd_ratio`, of the run over the reference; where both predict the same held-out rows, `agreement` and
-        `total_variation` of their mean predictives. None where it is not known.
+        `total_variation` of their mean predictives. None where it is not known: runs that
+        averaged their predictives and stored no draws have these two alone.
 
     Raises:
         ConfigError: the runs have other parameters, or there is no such client.
-        StoreError: a file cannot be read, or one of the runs has no draws.
+        StoreError: a file cannot be read, or one of the runs has neither draws nor a predictive to compare.
     """
     _check(run, reference)
-    draws, target = posterior_draws(run, client), posterior_draws(reference)
-    few = min(_W2_POINTS, max(1, _NUMBERS // run.dim))
-    many = min(_SLICED_POINTS, max(1, _NUMBERS // run.dim))
+    predictives = _predictives(run, client, reference)
+    distances: dict[str, float | None] = dict.fromkeys(_DISTANCES)
+    if run.draws and reference.draws:
+        distances = _distances(posterior_draws(run, client), posterior_draws(reference))
+    elif not predictives:
+        raise StoreError(no_draws(reference if run.draws else run))
+    return {"directory": str(reference.directory), **distances, **predictives}
+
+
+def _distances(draws: Draws | Array, target: Draws | Array) -> dict[str, float | None]:
+    dim = draws.shape[2]
+    few, many = (min(points, max(1, _NUMBERS // dim)) for points in (_W2_POINTS, _SLICED_POINTS))
     halves = spaced_positions(target, 2 * few)
     middle = len(halves) // 2
     mean, sd = _moments(draws)
     target_mean, target_sd = _moments(target)
     with np.errstate(invalid="ignore", divide="ignore"):  # a parameter that is constant, or a single draw
         off, ratio = np.abs(mean - target_mean) / target_sd, sd / target_sd
-    return {
-        "directory": str(reference.directory),
-        "w2": empirical_w2(spaced_positions(draws, few), spaced_positions(target, few)),
-        "w2_floor": empirical_w2(halves[:middle], halves[middle:]) if middle else None,
-        "sliced_w2": sliced_w2(spaced_positions(draws, many), spaced_positions(target, many)),
-        "max_mean_difference": _finite(off.max()),
-        "min_sd_ratio": _finite(ratio.min()),
-        "max_sd_ratio": _finite(ratio.max()),
-        **_predictives(run, draws, reference, target),
-    }
+    found = (
+        empirical_w2(spaced_positions(draws, few), spaced_positions(target, few)),
+        empirical_w2(halves[:middle], halves[middle:]) if middle else None,
+        sliced_w2(spaced_positions(draws, many), spaced_positions(target, many)),
+        _finite(off.max()),
+        _finite(ratio.min()),
+        _finite(ratio.max()),
+    )
+    return dict(zip(_DISTANCES, found, strict=True))
 
 
 def stein_discrepancy(run: Run, client: int | None = None) -> float:
@@ -80,7 +91,7 @@ def stein_discrepancy(run: Run, client: int | None = None) -> float:
         StoreError: a file cannot be read, or the run has no draws.
     """
     if not run.draws:
-        raise StoreError(f"{run.directory}: has no draws yet")
+        raise StoreError(no_draws(run))
     config = make_config(run.config, str(run.directory / "run.yaml")).model_copy(update={"clients": run.clients})
     x = spaced_positions(posterior_draws(run, client), min(_STEIN_POINTS, max(1, _NUMBERS // run.dim))).astype(float)
     scores = target_of(config).score(x)
@@ -92,9 +103,6 @@ def _check(run: Run, reference: Run) -> None:
         shapes = [", ".join(f"{n} {s}" for n, s in r.resolved.parameters.items()) for r in (reference, run)]
         found = f"found {shapes[0]} in {reference.directory}"
         raise ConfigError(f"reference: {found}; allowed: the parameters of {run.directory}, {shapes[1]}")
-    for one in (run, reference):
-        if not one.draws:
-            raise StoreError(f"{one.directory}: has no draws yet")
 
 
 def _moments(draws: Draws | Array) -> tuple[Array, Array]:
@@ -108,14 +116,14 @@ def _moments(draws: Draws | Array) -> tuple[Array, Array]:
     return np.concatenate(means), np.concatenate(sds)
 
 
-def _predictives(run: Run, draws: Draws | Array, reference: Run, target: Draws | Array) -> dict[str, float]:
+def _predictives(run: Run, client: int | None, reference: Run) -> dict[str, float]:
     found = []
-    for one, positions in ((run, draws), (reference, target)):
+    for one, of in ((run, client), (reference, None)):
         predictive = readable_predictive(one)
-        if predictive is None or predictive.noise_scale is not None:
+        probabilities = None if predictive is None else mean_probabilities(one, predictive, of)
+        if predictive is None or probabilities is None:
             return {}
-        at = predictive_positions(positions, predictive)
-        found.append((posterior_predictive(predictive.predict, at, predictive.x), predictive.y))
+        found.append((probabilities, predictive.y))
     (p, y), (q, z) = found
     if p.shape != q.shape or not np.array_equal(y, z):
         return {}

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedlangevin_mpi.config import make_config
+from fedlangevin_mpi.config import RunConfig, make_config
+from fedlangevin_mpi.data.shard import TestSet
 from fedlangevin_mpi.errors import FedLangevinError
-from fedlangevin_mpi.evaluate.summary import Predictive, summarise
+from fedlangevin_mpi.evaluate.predictive import Predictive
+from fedlangevin_mpi.evaluate.summary import summarise
 from fedlangevin_mpi.models.base import Facts
 
 if TYPE_CHECKING:
@@ -53,9 +55,21 @@ def predictive_of(run: Run) -> Predictive | None:
     if test is None:
         return None
     x = config.data.design_matrix(test.x, run.resolved.standardization)
-    facts = Facts(**run.resolved.facts)
-    start = np.zeros((1, run.dim))
-    sample = config.model.predict(start, x[:1], facts)
+    return predictive_for(config, Facts(**run.resolved.facts), run.dim, TestSet(x, test.y), run.particles)
+
+
+def predictive_for(config: RunConfig, facts: Facts, dim: int, test: TestSet, particles: bool) -> Predictive | None:
+    """Return the predictions that a config's model makes of held-out rows; None where it predicts nothing.
+
+    Args:
+        config: of the run.
+        facts: of its shards.
+        dim: of a position.
+        test: the rows, as a model takes them.
+        particles: whether the algorithm's chains are particles, so that they may have a kernel density estimate.
+    """
+    x, start = np.zeros((1, facts.features)), np.zeros((1, dim), config.dtype)
+    sample = config.model.predict(start, x, facts)
     regression = sample is not None and sample.ndim == 2
     if sample is None or (regression and config.model.predictive_noise(start) is None):
         return None  # predictive means without a noise scale have no likelihood
@@ -70,10 +84,12 @@ def predictive_of(run: Run) -> Predictive | None:
         assert found is not None
         return found
 
-    most = config.model.predictive_positions(run.dim, len(x))
-    found = Predictive(predict, x, test.y, noise_scale if regression else None, most)
-    bandwidth: float | None = getattr(config.algorithm, "kde_bandwidth", None) if run.particles else None
-    if bandwidth is None or config.model.predict_kde(start, x[:1], facts, bandwidth) is None:
+    most = config.model.predictive_positions(dim, max(1, len(test.y)))
+    found = Predictive(predict, test.x, test.y, most=most, classes=0 if regression else sample.shape[2])
+    if regression:
+        return found._replace(noise_scale=noise_scale)
+    bandwidth: float | None = getattr(config.algorithm, "kde_bandwidth", None) if particles else None
+    if bandwidth is None or config.model.predict_kde(start, x, facts, bandwidth) is None:
         return found
 
     def smoothed(positions: Array, rows: Array) -> Array:

@@ -18,6 +18,29 @@ Array = np.ndarray[Any, np.dtype[Any]]
 BINS = 15
 
 
+class Predictive(NamedTuple):
+    """A model's predictions of held-out rows.
+
+    Attributes:
+        predict: maps positions `(draws, dim)` and `x` to probabilities `(draws, n, classes)` or means `(draws, n)`.
+        x: `(n, p)` features, as the clients' were prepared.
+        y: `(n,)` labels or targets.
+        noise_scale: of a regression, maps positions to the standard deviation of a target given its mean,
+            `(draws, 1)`; None: `predict` classifies.
+        most: positions to predict from at most, evenly spaced ones.
+        smoothed: as `predict`, of a kernel density estimate around the positions; None: there is none.
+        classes: that probabilities are of; 0 of a regression.
+    """
+
+    predict: Callable[[Array, Array], Array]
+    x: Array
+    y: Array
+    noise_scale: Callable[[Array], Array] | None = None
+    most: int = 10_000
+    smoothed: Callable[[Array, Array], Array] | None = None
+    classes: int = 0
+
+
 class Reliability(NamedTuple):
     """What a reliability diagram shows; the confidence of a prediction is its largest probability.
 
@@ -150,12 +173,34 @@ def regression_metrics(means: Array, y: Array, noise_scale: float | Array) -> di
         raise ValueError(f"noise_scale is {noise_scale.min():g}; allowed: above 0")
     if means.ndim != 2 or y.shape != means.shape[1:] or means.size == 0:
         raise ValueError(f"means have shape {means.shape} and targets {y.shape}; allowed: (draws, n) and (n,)")
-    log_densities = -(((y - means) / noise_scale) ** 2) / 2 - np.log(noise_scale * math.sqrt(2 * math.pi))
-    log_mixture = logsumexp(log_densities, axis=0) - math.log(len(means))
-    return {
-        "rmse": float(np.sqrt(((means.mean(axis=0) - y) ** 2).mean())),
-        "nll": float(-log_mixture.mean()),
-    }
+    log_mixture = logsumexp(normal_log_densities(means, y, noise_scale), axis=0) - math.log(len(means))
+    return mixture_metrics(means.mean(axis=0), log_mixture, y)
+
+
+def normal_log_densities(means: Array, y: Array, noise_scale: float | Array) -> Array:
+    """Return the log densities of targets `y (n,)` under Gaussians of `means (draws, n)`, in float64.
+
+    Args:
+        means: predictive mean of every draw.
+        y: targets.
+        noise_scale: standard deviation of a target given its mean, one or `(draws, 1)`.
+    """
+    means, y, noise_scale = (np.asarray(given, dtype=float) for given in (means, y, noise_scale))
+    found: Array = -(((y - means) / noise_scale) ** 2) / 2 - np.log(noise_scale * math.sqrt(2 * math.pi))
+    return found
+
+
+def mixture_metrics(mean: Array, log_density: Array, y: Array) -> dict[str, float]:
+    """Return `rmse` of a predictive's mean and `nll` of its log density at the targets, each `(n,)` as `y`.
+
+    Raises:
+        ValueError: the shapes do not fit, or there is no row.
+    """
+    if y.shape != mean.shape or y.shape != log_density.shape or y.size == 0:
+        raise ValueError(
+            f"means have shape {mean.shape}, log densities {log_density.shape} and targets {y.shape}; allowed: (n,)"
+        )
+    return {"rmse": float(np.sqrt(((mean - y) ** 2).mean())), "nll": float(-log_density.mean())}
 
 
 def _checked(probabilities: Array, y: Array) -> tuple[Array, Array]:

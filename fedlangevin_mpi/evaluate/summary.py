@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedlangevin_mpi.evaluate import diagnostics
-from fedlangevin_mpi.evaluate.predictive import metrics, posterior_predictive, regression_metrics
+from fedlangevin_mpi.evaluate.predictive import Predictive, metrics, posterior_predictive, regression_metrics
 from fedlangevin_mpi.store.atomic import replacing
 from fedlangevin_mpi.store.metadata import SUMMARY_FILE, Statistics
 
 if TYPE_CHECKING:
+    from fedlangevin_mpi.evaluate.running import Averaged
     from fedlangevin_mpi.store.draws import Draws
     from fedlangevin_mpi.store.reader import Run
 
@@ -31,27 +32,6 @@ _SERIES_BYTES = 64 << 20
 _PREDICTIVE_NUMBERS = 1 << 25
 
 
-class Predictive(NamedTuple):
-    """A model's predictions of held-out rows.
-
-    Attributes:
-        predict: maps positions `(draws, dim)` and `x` to probabilities `(draws, n, classes)` or means `(draws, n)`.
-        x: `(n, p)` features, as the clients' were prepared.
-        y: `(n,)` labels or targets.
-        noise_scale: of a regression, maps positions to the standard deviation of a target given its mean,
-            `(draws, 1)`; None: `predict` classifies.
-        most: positions to predict from at most, evenly spaced ones.
-        smoothed: as `predict`, of a kernel density estimate around the positions; None: there is none.
-    """
-
-    predict: Callable[[Array, Array], Array]
-    x: Array
-    y: Array
-    noise_scale: Callable[[Array], Array] | None = None
-    most: int = 10_000
-    smoothed: Callable[[Array, Array], Array] | None = None
-
-
 def summarise(
     run: Run, client: int | None = None, predictive: Predictive | None = None, most: int | None = None
 ) -> dict[str, Any]:
@@ -60,7 +40,8 @@ def summarise(
     Parameters are read and worked on some columns at a time, 64 MiB of them or one, so memory does not grow with the
     dimension. Of more than `DIAGNOSED` parameters, evenly spaced ones get `mcse_mean`, `ess_bulk`, `ess_tail` and
     `r_hat`; the others None. Metrics are of the predictive averaged over at most `predictive.most`
-    positions, evenly spaced.
+    positions, evenly spaced; or over all, where the run averaged it itself (`output.store`), and then there is a key
+    `averaged_draws`, how many it had. A run that stored no draw has None for what needs them.
 
     Of particles the last draw alone counts, the other draws are its history: moments and predictions are theirs, the
     diagnostics None, and there is a key `particles`, how many.
@@ -81,6 +62,7 @@ def summarise(
     """
     draws = posterior_draws(run, client)
     particles = {"particles": run.chains} if run.particles else {}
+    streamed = run.predictive() if client is None else None
     return {
         "algorithm": run.algorithm,
         "clients": run.clients,
@@ -88,11 +70,12 @@ def summarise(
         "chains": run.chains,
         "dim": run.dim,
         "draws": run.draws,
+        **({} if streamed is None else {"averaged_draws": streamed.positions // run.chains}),
         **_statistics(run.statistics),
         **_consensus(run),
         **particles,
         "parameters": _parameters(draws, run.resolved.labels(), run.coins == "shared", most),
-        "metrics": _metrics(draws, predictive) if predictive is not None and run.draws else {},
+        "metrics": {} if predictive is None else _metrics(draws, predictive, streamed),
     }
 
 
@@ -203,7 +186,35 @@ def predictive_positions(draws: Draws | Array, predictive: Predictive) -> Array:
     return spaced_positions(draws, max(1, min(predictive.most, _PREDICTIVE_NUMBERS // numbers)))
 
 
-def _metrics(draws: Draws | Array, predictive: Predictive) -> dict[str, float | None]:
+def mean_probabilities(run: Run, predictive: Predictive, client: int | None = None) -> Array | None:
+    """Return the posterior predictive of a run that classifies, `(n, classes)`: as it averaged it, or of its draws.
+
+    Returns:
+        None: it does not classify, or there is no draw.
+
+    Raises:
+        ConfigError: no such client.
+        StoreError: a file cannot be read.
+    """
+    if predictive.noise_scale is not None:
+        return None
+    streamed = run.predictive() if client is None else None
+    if streamed is not None:
+        return streamed.probabilities
+    draws = posterior_draws(run, client)
+    if not len(draws):
+        return None
+    return posterior_predictive(predictive.predict, predictive_positions(draws, predictive), predictive.x)
+
+
+def _metrics(draws: Draws | Array, predictive: Predictive, streamed: Averaged | None) -> dict[str, float | None]:
+    if streamed is None and not len(draws):
+        return {}
+    found = streamed.metrics(predictive.y) if streamed is not None else _metrics_of_draws(draws, predictive)
+    return dict(zip(found, _plain(np.array(list(found.values()))), strict=True))
+
+
+def _metrics_of_draws(draws: Draws | Array, predictive: Predictive) -> dict[str, float]:
     positions = predictive_positions(draws, predictive)
     if predictive.noise_scale is None:
         found = metrics(posterior_predictive(predictive.predict, positions, predictive.x), predictive.y)
@@ -213,7 +224,7 @@ def _metrics(draws: Draws | Array, predictive: Predictive) -> dict[str, float | 
     else:
         means = predictive.predict(positions, predictive.x)
         found = regression_metrics(means, predictive.y, predictive.noise_scale(positions))
-    return dict(zip(found, _plain(np.array(list(found.values()))), strict=True))
+    return found
 
 
 def _plain(values: Array) -> list[float | None]:

@@ -43,8 +43,18 @@ def print_summary(
     """
     if console is None:
         console = Console(highlight=False)
-    parameters = summary["parameters"]
     console.print(_title(summary), style="bold", soft_wrap=True)
+    if summary["draws"] or not summary.get("averaged_draws"):
+        _print_parameters(summary["parameters"], console, rows)
+    else:
+        console.print("no table of parameters: draws were averaged over, not stored (output.store: predictive)")
+    console.print()
+    lines = *_costs(summary), *_consensus(summary), *_metrics(summary), *_reference(summary)
+    for name, value in (*lines, ("files", _files(directory))):
+        console.print(f"{name:13} {value}", markup=False, soft_wrap=True)
+
+
+def _print_parameters(parameters: Mapping[str, list[Any]], console: Console, rows: int | None) -> None:
     table = _parameter_table(parameters, rows)
     # A file or a pipe has no edge; a narrow terminal folds the names and then the rows, but no number loses a digit.
     needed = console.measure(table, options=console.options.update(width=_WIDEST))
@@ -55,10 +65,6 @@ def print_summary(
         console.print(f"... and {total - rows:,} more parameters; --json shows all")
     if total > DIAGNOSED:
         console.print(f"mcse, ess and r_hat of {DIAGNOSED:,} parameters, evenly spaced")
-    console.print()
-    lines = *_costs(summary), *_consensus(summary), *_metrics(summary), *_reference(summary)
-    for name, value in (*lines, ("files", _files(directory))):
-        console.print(f"{name:13} {value}", markup=False, soft_wrap=True)
 
 
 def _title(summary: Mapping[str, Any]) -> str:
@@ -99,6 +105,8 @@ def _consensus(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _metrics(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if "averaged_draws" in summary:
+        yield "predictive", f"averaged over {summary['averaged_draws']:,} draws as they were made"
     for name, value in summary["metrics"].items():
         yield name, _number(value, ".4f")
 

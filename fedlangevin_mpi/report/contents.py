@@ -13,9 +13,8 @@ from fedlangevin_mpi.errors import FedLangevinError
 from fedlangevin_mpi.evaluate import exact
 from fedlangevin_mpi.evaluate.exact_report import exact_report, quadratic_potentials
 from fedlangevin_mpi.evaluate.held_out import predictive_of, summary_of
-from fedlangevin_mpi.evaluate.predictive import posterior_predictive
 from fedlangevin_mpi.evaluate.recursion import Law
-from fedlangevin_mpi.evaluate.summary import Predictive, posterior_draws, predictive_positions
+from fedlangevin_mpi.evaluate.summary import mean_probabilities
 from fedlangevin_mpi.models.base import Model
 from fedlangevin_mpi.store.metadata import SUMMARY_FILE
 from fedlangevin_mpi.topology.scheduled import mixing_of
@@ -87,14 +86,10 @@ def answers(run: Run) -> Answers | None:
         predictive = predictive_of(run)
     except FedLangevinError:
         return None
-    if predictive is None or predictive.noise_scale is not None or not run.draws:
+    if predictive is None:
         return None
-    return Answers(_probabilities(run, predictive), np.asarray(predictive.y))
-
-
-def _probabilities(run: Run, predictive: Predictive) -> Array:
-    positions = predictive_positions(posterior_draws(run), predictive)
-    return posterior_predictive(predictive.predict, positions, predictive.x)
+    found = mean_probabilities(run, predictive)
+    return None if found is None else Answers(found, np.asarray(predictive.y))
 
 
 def exact_posterior(run: Run) -> Law | None:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from fedlangevin_mpi.errors import ConfigError, StoreError
 from fedlangevin_mpi.evaluate.predictive import reliability
 from fedlangevin_mpi.report import contents, posterior_plots, run_plots
+from fedlangevin_mpi.store.reader import no_draws
 
 if TYPE_CHECKING:
     from fedlangevin_mpi.store.reader import Run
@@ -18,10 +19,10 @@ def trace_figure(run: Run, count: int) -> Figure:
     """Return the traces of the parameters with the largest R-hat.
 
     Raises:
-        StoreError: the run has no draws yet.
+        StoreError: the run has no draws.
     """
     if not run.draws:
-        raise StoreError(f"{run.directory}: has no draws to plot yet")
+        raise StoreError(no_draws(run))
     parameters = contents.summary_on_disk(run)["parameters"]
     columns = contents.worst(parameters, count)
     iterations, series = contents.series(run, columns)

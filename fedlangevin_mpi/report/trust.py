@@ -40,6 +40,9 @@ class Check(NamedTuple):
 
 def checks(run: Run, summary: Mapping[str, Any]) -> list[Check]:
     """Return what a run's summary says about its draws."""
+    if run.kept and not run.draws:
+        text = "draws were averaged over and not stored: chains cannot be compared; look at the predictions alone"
+        return [_ended(run), Check("draws", "unknown", text)]
     if run.particles:
         return [_ended(run), _settled(run)]
     parameters = summary["parameters"]
@@ -58,7 +61,7 @@ def notes(directory: Path) -> list[str]:
 
 def _ended(run: Run) -> Check:
     if run.statistics is None:
-        return Check("end", "doubtful", f"the run has not ended: it is going on, or died; {run.draws:,} draws so far")
+        return Check("end", "doubtful", f"the run has not ended: it is going on, or died; {run.kept:,} draws so far")
     return Check("end", "good", f"all {run.statistics.iterations:,} iterations were done; every state was finite")
 
 

@@ -35,7 +35,10 @@ _SPARK_WIDTH = 24
 
 
 class Client(NamedTuple):
-    """How a client does: draws that its rank has written, seconds since then, and its distance from the average."""
+    """How a client does: draws that its rank has made, seconds since then, and its distance from the average.
+
+    The distance is NaN where draws are not stored.
+    """
 
     number: int
     draws: int
@@ -93,9 +96,9 @@ def look(directory: Path, now: Callable[[], float] = time.time) -> Look:
     ended = read_statistics(directory) is not None
     iterations = int(config["iterations"])
     run = open_run(directory) if layout.rank_files(directory) else None
-    if run is None or not run.draws:
+    if run is None or not run.kept:
         return Look(directory, run, 0, iterations, ended, [], np.empty(0), np.empty((0, 0)), [])
-    names, r_hat, recent = _worst(run)
+    names, r_hat, recent = _worst(run) if run.draws else ([], np.empty(0), np.empty((0, 0)))
     done = int(run.iterations[-1]) + 1
     return Look(directory, run, done, iterations, ended, names, r_hat, recent, _clients(run, now()))
 
@@ -117,8 +120,8 @@ def _clients(run: Run, now: float) -> list[Client]:
     for number in run.owners[:: max(1, -(-len(run.owners) // _CLIENTS))]:
         path, committed = newest[number]
         offset = run.position(number)[-1:, :, columns] - centre
-        silent = max(0.0, now - path.stat().st_mtime)
-        found.append(Client(number, committed, silent, float(np.sqrt(np.mean(np.square(offset))))))
+        distance = float(np.sqrt(np.mean(np.square(offset)))) if run.draws else np.nan
+        found.append(Client(number, committed, max(0.0, now - path.stat().st_mtime), distance))
     return found
 
 
@@ -181,7 +184,9 @@ def view(seen: Look, rate: float | None) -> Group:
     bar.add_row(ProgressBar(total=seen.iterations, completed=seen.iteration, width=60))
     parts: list[Any] = [Text(about, style="bold"), line(seen, rate), bar]
     if seen.names:
-        parts += [_parameter_table(seen), _client_table(seen.clients)]
+        parts.append(_parameter_table(seen))
+    if seen.clients:
+        parts.append(_client_table(seen.clients))
     return Group(*parts)
 
 
@@ -197,13 +202,12 @@ def _parameter_table(seen: Look) -> Table:
 
 def _client_table(clients: list[Client]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in ("client", "draws written", "last", "off average"):
+    for name in ("client", "draws", "last", "off average"):
         table.add_column(name, justify="right")
     for client in clients:
         name = "server" if client.number == layout.SERVER else str(client.number)
-        table.add_row(
-            name, f"{client.draws:,}", f"{timedelta(seconds=round(client.silent))} ago", f"{client.distance:.3g}"
-        )
+        distance = f"{client.distance:.3g}" if np.isfinite(client.distance) else "-"
+        table.add_row(name, f"{client.draws:,}", f"{timedelta(seconds=round(client.silent))} ago", distance)
     return table
 
 

@@ -33,6 +33,8 @@ class Snapshot:
         of_clients: named arrays whose first axis is `clients`.
         shared: named arrays that are no client's, as a server's particles; those of rank 0 are kept.
         counts: numbers of the whole run so far; those of rank 0 are kept.
+        predictive: named arrays of the averaged predictive; none where this rank averages none.
+        owners: of the held-out rows here, the first axis of `predictive`: `clients`, or the server.
     """
 
     iteration: int
@@ -40,6 +42,8 @@ class Snapshot:
     of_clients: Mapping[str, Array]
     shared: Mapping[str, Array] = field(default_factory=dict)
     counts: Mapping[str, int | float] = field(default_factory=dict)
+    predictive: Mapping[str, Array] = field(default_factory=dict)
+    owners: Sequence[int] = ()
 
 
 class Checkpoints:
@@ -73,10 +77,13 @@ class Checkpoints:
     def _write(self, number: int, snapshot: Snapshot) -> list[Part]:
         parts = []
         if snapshot.clients:
-            name = f"rank-{self._world.rank:05d}"
+            name = f"{files.POSITIONS}-{self._world.rank:05d}"
             parts.append(files.write_part(self._directory, number, name, snapshot.clients, snapshot.of_clients))
         if snapshot.shared and self._world.rank == 0:
             parts.append(files.write_part(self._directory, number, "shared", None, snapshot.shared))
+        if snapshot.predictive:
+            name = f"{files.PREDICTIVE}-{self._world.rank:05d}"
+            parts.append(files.write_part(self._directory, number, name, snapshot.owners, snapshot.predictive))
         return parts
 
     def _commit(self, number: int, snapshot: Snapshot, parts: list[list[Part]] | None) -> None:
@@ -85,7 +92,9 @@ class Checkpoints:
         manifest = Manifest(iteration=snapshot.iteration, counts=dict(snapshot.counts), parts=everyone)
         files.commit(self._directory, number, manifest)
 
-    def load(self, clients: Sequence[int], problem: Callable[[int], str] = lambda _: "") -> Snapshot | None:
+    def load(
+        self, clients: Sequence[int], problem: Callable[[int], str] = lambda _: "", owners: Sequence[int] = ()
+    ) -> Snapshot | None:
         """Return the last checkpoint that is whole, for the clients that are here now; None where there is none.
 
         A damaged one is passed over, and the log says so.
@@ -93,25 +102,29 @@ class Checkpoints:
         Args:
             clients: of this rank.
             problem: why the checkpoint of an iteration cannot be used, or nothing; asked on rank 0.
+            owners: of the held-out rows whose predictive this rank averages.
 
         Raises:
             FedLangevinError: from `problem`; on all ranks.
         """
         for number in self._world.from_root(lambda: files.committed(self._directory))[::-1]:
-            snapshot, why = self._read(number, clients, problem)
+            snapshot, why = self._read(number, clients, problem, owners)
             if not why:
                 return snapshot
             log.warning("a checkpoint cannot be used: %s", why)
         return None
 
-    def _read(self, number: int, clients: Sequence[int], problem: Callable[[int], str]) -> tuple[Snapshot | None, str]:
+    def _read(
+        self, number: int, clients: Sequence[int], problem: Callable[[int], str], owners: Sequence[int]
+    ) -> tuple[Snapshot | None, str]:
         """Return a checkpoint, or why it cannot be used, which is the same on all ranks."""
         snapshot, why = None, ""
         try:
             manifest = files.read_manifest(self._directory, number)
             of_clients = files.read_rows(self._directory, number, manifest, clients)
             shared = files.read_shared(self._directory, number, manifest)
-            snapshot = Snapshot(manifest.iteration, clients, of_clients, shared, manifest.counts)
+            predictive = files.read_rows(self._directory, number, manifest, owners, files.PREDICTIVE)
+            snapshot = Snapshot(manifest.iteration, clients, of_clients, shared, manifest.counts, predictive, owners)
         except StoreError as error:
             why = str(error)
         everywhere = "; ".join(sorted({reason for reason in self._world.comm.allgather(why) if reason}))

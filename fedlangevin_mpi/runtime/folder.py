@@ -21,10 +21,8 @@ from fedlangevin_mpi.errors import ConfigError, StoreError
 from fedlangevin_mpi.models.base import Facts
 from fedlangevin_mpi.runtime.placement import Placement
 from fedlangevin_mpi.store.atomic import replacing
-from fedlangevin_mpi.store.metadata import RUN_FILE, STATISTICS_FILE, SUMMARY_FILE, Resolved
+from fedlangevin_mpi.store.metadata import CHECKPOINTS, RUN_FILE, STATISTICS_FILE, SUMMARY_FILE, Resolved
 from fedlangevin_mpi.topology.scheduled import Mixing
-
-CHECKPOINTS = "checkpoint"
 
 _PATIENCE_SECONDS = 3.0  # ranks of a job that was killed may take a moment to be gone
 _PACKAGES = ("fedlangevin_mpi", "numpy", "numba", "h5py", "mpi4py", "pydantic")

@@ -17,6 +17,7 @@ from fedlangevin_mpi.runtime.channels import channel_of
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints, Snapshot
 from fedlangevin_mpi.runtime.engine import Engine
 from fedlangevin_mpi.runtime.pace import Pace, Wishes, stopped
+from fedlangevin_mpi.runtime.predictive import DrawnPredictive
 from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.progress import Progress
 from fedlangevin_mpi.store.writer import DrawWriter
@@ -37,12 +38,20 @@ class BlockLoop:
         prepared: shards, data and initial positions of this rank.
         engine: makes functions ready to be called.
         started: `time.perf_counter()` when the run was started.
+        predictive: averages the predictions of draws; None: none are wanted.
 
     Attributes:
         iteration: the next one.
     """
 
-    def __init__(self, world: World, prepared: Prepared, engine: Engine, started: float) -> None:
+    def __init__(
+        self,
+        world: World,
+        prepared: Prepared,
+        engine: Engine,
+        started: float,
+        predictive: DrawnPredictive | None = None,
+    ) -> None:
         config = prepared.config
         self._world, self._prepared, self._engine = world, prepared, engine
         assert isinstance(config.algorithm, Algorithm)
@@ -58,6 +67,7 @@ class BlockLoop:
         ledger = Ledger(prepared.placement.total, config.chains, prepared.dim * self._theta.itemsize, edges)
         self.account = Account(ledger, started)
         self._store_error: StoreError | None = None
+        self._predictive, self._predicting = predictive, 0.0
         self.channel = channel_of(world, prepared, engine.compiled)
 
     def __enter__(self) -> BlockLoop:
@@ -82,6 +92,8 @@ class BlockLoop:
         for name, array in self._state._asdict().items():
             array[:] = snapshot.of_clients[_STATE + name]
         self.account.restore(snapshot.counts)
+        if self._predictive is not None:
+            self._predictive.restore(snapshot)
 
     def run(
         self, writer: DrawWriter, pace: Pace, checkpoints: Checkpoints, terminal: int | None = None
@@ -114,7 +126,7 @@ class BlockLoop:
                 progress.see(self.iteration, self.account.ledger, self._theta)
         self.account.sampling_ends()
         self._save(writer, checkpoints)
-        return self.account.statistics(self.iteration, self._world.sum(self.channel.bytes_sent))
+        return self.account.statistics(self.iteration, self._bytes_sent())
 
     def _make_ready(self, writer: DrawWriter) -> None:
         draws, batch = self._randomness(self.iteration // self.blocks.length)
@@ -148,7 +160,7 @@ class BlockLoop:
         before = [array.copy() for array in (self._theta, *self._state)]
         called = time.perf_counter()
         self._call(arguments, start, stop)
-        pace.took(time.perf_counter() - called, stop - start)
+        pace.took(time.perf_counter() - called + self._predicting, stop - start)
         flags = not self._finite(), self._store_error is not None
         diverged, unstored, *wanted = self._world.highest(*flags, *pace.wishes())
         if unstored:
@@ -157,9 +169,11 @@ class BlockLoop:
         if diverged:
             bad = self._replay(before, arguments, start, stop)
             good = numbers[kept < bad]
+            self._predict(writer, len(good), pace)
             self._store(writer, len(good), good, everything=True)
             self._world.raise_together(self._divergence(block * self.blocks.length + bad))
         self.account.count(self._algorithm, draws, start, stop)
+        self._predict(writer, len(kept), pace)
         self._store(writer, len(kept), numbers)
         self.iteration += stop - start
         return Wishes(*wanted)
@@ -193,6 +207,15 @@ class BlockLoop:
             "finite is another"
         )
 
+    def _predict(self, writer: DrawWriter, count: int, pace: Pace) -> None:
+        """Add the next draws of the writer's buffer to the averaged predictive. Collective."""
+        began = time.perf_counter()
+        if self._predictive is not None:
+            for drawn in writer.buffer[writer.filled : writer.filled + count]:
+                self._predictive.add(drawn)
+                pace.alive()
+        self._predicting = time.perf_counter() - began  # the next call of the kernel is the shorter for it
+
     def _store(self, writer: DrawWriter, count: int, iterations: Array, everything: bool = False) -> None:
         # An error of one rank waits for the next agreement, so that all ranks stop at the same block.
         try:
@@ -206,8 +229,17 @@ class BlockLoop:
         """Write a checkpoint, and before it the draws up to it."""
         self._store(writer, 0, np.empty(0, np.int64), everything=True)
         self._world.raise_together(self._store_error)
-        counts = self.account.counts(self._world.sum(self.channel.bytes_sent))
-        checkpoints.save(Snapshot(self.iteration, self._prepared.clients, self._arrays(), counts=counts))
+        counts = self.account.counts(self._bytes_sent())
+        clients, arrays = self._prepared.clients, self._arrays()
+        snapshot = Snapshot(self.iteration, clients, arrays, counts=counts)
+        if self._predictive is not None:
+            snapshot = self._predictive.added_to(snapshot)
+        checkpoints.save(snapshot)
+
+    def _bytes_sent(self) -> int:
+        """Return how many bytes all ranks gave to MPI. Collective."""
+        predicting = 0 if self._predictive is None else self._predictive.bytes_sent
+        return self._world.sum(self.channel.bytes_sent + predicting)
 
     def _arrays(self) -> dict[str, Array]:
         """Return what a checkpoint keeps, by name."""

@@ -18,11 +18,12 @@ from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.runtime import folder
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints
 from fedlangevin_mpi.runtime.placement import placement_of
+from fedlangevin_mpi.runtime.predictive import row_owners
 from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.run import sample
 from fedlangevin_mpi.runtime.signals import StopRequest
 from fedlangevin_mpi.store.layout import rank_files
-from fedlangevin_mpi.store.metadata import Resolved, read_run_file, read_statistics
+from fedlangevin_mpi.store.metadata import CHECKPOINTS, Resolved, read_run_file, read_statistics
 from fedlangevin_mpi.store.segments import headers
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,8 @@ def resume(
             return
         world.from_root(lambda: folder.sweep(directory))
         clients = world.agree(lambda: placement_of(config, world.size)).of_rank[world.rank]
-        found = Checkpoints(world, directory / folder.CHECKPOINTS).load(clients, _draws_are_there(directory, config))
+        checkpoints, owners = Checkpoints(world, directory / CHECKPOINTS), row_owners(config, clients, world.rank)
+        found = checkpoints.load(clients, _draws_are_there(directory, config), owners)
         iteration = found.iteration if found else 0
         log.info("going on at iteration %d of %d%s", iteration, config.iterations, "" if found else _NO_CHECKPOINT)
         segment = world.from_root(lambda: _next_segment(directory))

@@ -24,13 +24,15 @@ from fedlangevin_mpi.runtime.checkpoint import Checkpoints, Snapshot
 from fedlangevin_mpi.runtime.engine import Engine, wants_compiled
 from fedlangevin_mpi.runtime.loop import BlockLoop
 from fedlangevin_mpi.runtime.pace import Pace
+from fedlangevin_mpi.runtime.predictive import drawn_predictive
 from fedlangevin_mpi.runtime.prepare import Prepared, prepare
 from fedlangevin_mpi.runtime.server_loop import ServerLoop
 from fedlangevin_mpi.runtime.signals import StopRequest
-from fedlangevin_mpi.runtime.space import check_space
+from fedlangevin_mpi.runtime.space import check_space, checkpoint_bytes
 from fedlangevin_mpi.runtime.step_note import step_size_notes
 from fedlangevin_mpi.runtime.watchdog import Watchdog
 from fedlangevin_mpi.store.layout import SERVER
+from fedlangevin_mpi.store.metadata import CHECKPOINTS
 from fedlangevin_mpi.store.writer import DrawWriter
 
 log = logging.getLogger(__name__)
@@ -100,7 +102,9 @@ def sample(
         _limit_torch(threads)
         serving = isinstance(config.algorithm, Serving)
         owners, begun = 1 if serving else prepared.placement.total, found.iteration if found else 0
-        world.from_root(lambda: check_space(config, owners, prepared.dim, directory, begun))
+        predictive = drawn_predictive(world, prepared)
+        checkpoint = world.sum(checkpoint_bytes(prepared, predictive))
+        world.from_root(lambda: check_space(config, owners, prepared.dim, directory, begun, checkpoint))
         minibatch = config.algorithm.batch_size is not None
         example = prepared.example.likelihood if serving else prepared.example
         compiled = world.agree(lambda: wants_compiled(config.engine, example, minibatch))
@@ -108,7 +112,7 @@ def sample(
         launch = _launch_facts(world, engine)
         world.from_root(lambda: describe(prepared, launch))
         loop_of = ServerLoop if serving else BlockLoop
-        with _logging(directory, world), loop_of(world, prepared, engine, started) as loop:
+        with _logging(directory, world), loop_of(world, prepared, engine, started, predictive) as loop:
             world.where = loop.where
             log.debug("rank %d of %d, threads: %s, engine: %s", world.rank, world.size, threads, engine.name)
             if config.draws == 0:
@@ -117,7 +121,7 @@ def sample(
                 log.warning("%s", note)
             if found is not None:
                 loop.restore(found)
-            checkpoints = Checkpoints(world, directory / folder.CHECKPOINTS)
+            checkpoints = Checkpoints(world, directory / CHECKPOINTS)
             watchdog = Watchdog(world, config.output.watchdog_seconds, folder.log_file(directory, world.rank))
             with (
                 world.agree(lambda: _writer(world, prepared, directory, loop, segment)) as writer,
@@ -157,6 +161,7 @@ def _writer(world: World, prepared: Prepared, directory: Path, loop: BlockLoop |
         coins=_coins(config),
         segment=segment,
         natural=loop.natural_shape if isinstance(loop, ServerLoop) else None,
+        positions=config.output.store != "predictive",
     )
 
 

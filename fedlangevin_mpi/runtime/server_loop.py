@@ -23,6 +23,7 @@ from fedlangevin_mpi.runtime.blocks import row_filler
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints, Snapshot
 from fedlangevin_mpi.runtime.engine import Engine
 from fedlangevin_mpi.runtime.pace import Pace, Wishes, stopped
+from fedlangevin_mpi.runtime.predictive import DrawnPredictive
 from fedlangevin_mpi.runtime.prepare import Prepared
 from fedlangevin_mpi.runtime.progress import Progress
 from fedlangevin_mpi.runtime.turns import Turns, batch_example
@@ -45,16 +46,25 @@ class ServerLoop:
         prepared: shards, data and initial particles.
         engine: makes functions ready to be called.
         started: `time.perf_counter()` when the run was started.
+        predictive: averages the predictions of draws on the server; None: none are wanted, or this is not the server.
 
     Attributes:
         iteration: the next one, on the server; on other ranks that of the last turn here.
     """
 
-    def __init__(self, world: World, prepared: Prepared, engine: Engine, started: float) -> None:
+    def __init__(
+        self,
+        world: World,
+        prepared: Prepared,
+        engine: Engine,
+        started: float,
+        predictive: DrawnPredictive | None = None,
+    ) -> None:
         config = prepared.config
         assert isinstance(config.algorithm, Serving)
         self._world, self._prepared, self._engine = world, prepared, engine
         self._config, self._algorithm = config, config.algorithm
+        self._predictive = predictive
         self.iteration = 0
         start, example = prepared.theta[0], prepared.example
         self._served = self._algorithm.served(start, example)
@@ -108,6 +118,8 @@ class ServerLoop:
         self._served = snapshot.shared["served"]
         self._agents.restore(snapshot.of_clients, self.iteration)
         self.account.restore(snapshot.counts)
+        if self._predictive is not None:
+            self._predictive.restore(snapshot)
 
     def run(
         self, writer: DrawWriter | None, pace: Pace, checkpoints: Checkpoints, terminal: int | None = None
@@ -211,7 +223,10 @@ class ServerLoop:
         arrays, here = self._agents.arrays(self.iteration), self._prepared.clients
         if here:
             arrays["checksum"] = self._prepared.checksums
-        checkpoints.save(Snapshot(self.iteration, here, arrays, {"served": self._served}, counts))
+        snapshot = Snapshot(self.iteration, here, arrays, {"served": self._served}, counts)
+        if self._predictive is not None:
+            snapshot = self._predictive.added_to(snapshot)
+        checkpoints.save(snapshot)
 
     def _work(self, checkpoints: Checkpoints) -> FedLangevinError | None:
         """Take the turns of the agents here, and do what the server orders; return what went wrong here.
@@ -277,6 +292,8 @@ class ServerLoop:
             writer.natural[writer.filled] = self._served
             drawn = self._algorithm.draw(self._served, self._turns.normals(self.iteration))
         writer.buffer[writer.filled, 0] = drawn
+        if self._predictive is not None:
+            self._predictive.add(writer.buffer[writer.filled])
         writer.commit(1, [self.iteration])
 
     def _account(self, deals: Sequence[Deal]) -> None:

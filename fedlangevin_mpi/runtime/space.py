@@ -1,4 +1,4 @@
-"""How much a run's draws will take on disk: said where it is much, and refused where there is no room."""
+"""How much a run will take on disk: said where it is much, and refused where there is no room."""
 
 from __future__ import annotations
 
@@ -6,16 +6,32 @@ import logging
 import shutil
 from pathlib import Path
 
+from fedlangevin_mpi.algorithms.base import Algorithm
 from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.errors import ConfigError
+from fedlangevin_mpi.runtime.predictive import DrawnPredictive
+from fedlangevin_mpi.runtime.prepare import Prepared
 
 log = logging.getLogger(__name__)
 
 _MUCH = 10**9
 
 
-def check_space(config: RunConfig, clients: int, dim: int, directory: Path, begun: int = 0) -> None:
-    """Compare the size of the draws that are to come with the free space of the folder's file system.
+def checkpoint_bytes(prepared: Prepared, predictive: DrawnPredictive | None) -> int:
+    """Return what one checkpoint takes of this rank: positions, the algorithm's arrays, the averaged predictive.
+
+    What agents of a server remember is not known before they do.
+    """
+    arrays = [prepared.theta]
+    if isinstance(prepared.config.algorithm, Algorithm):
+        arrays += [*prepared.config.algorithm.state(prepared.theta[:1])] * len(prepared.theta)
+    return sum(array.nbytes for array in arrays) + (0 if predictive is None else predictive.nbytes)
+
+
+def check_space(
+    config: RunConfig, clients: int, dim: int, directory: Path, begun: int = 0, checkpoint: int = 0
+) -> None:
+    """Compare the size of what is to be written with the free space of the folder's file system.
 
     Args:
         config: of the run.
@@ -23,20 +39,23 @@ def check_space(config: RunConfig, clients: int, dim: int, directory: Path, begu
         dim: parameters.
         directory: the run's folder, which need not be there.
         begun: iterations that were done before; their draws have their room already.
+        checkpoint: bytes of one, of all ranks; two are kept while the next is written.
 
     Raises:
-        ConfigError: there is less room than the draws take.
+        ConfigError: there is less room than that.
     """
     number = 4 if config.dtype == "float32" else 8
     draws = config.draws - max(0, begun - config.warmup) // config.thin
-    size = draws * clients * config.chains * dim * number
+    each = 0 if config.output.store == "predictive" else clients * config.chains * dim * number
+    size = draws * each + 3 * checkpoint
     there = next(folder for folder in (directory.absolute(), *directory.absolute().parents) if folder.exists())
     free = shutil.disk_usage(there).free
     shape = f"{draws:,} draws of {clients} clients, {config.chains} chains, {dim:,} parameters"
+    shape = f"{shape} and checkpoints" if each else "checkpoints"
     if size > free:
         raise ConfigError(
             f"thin: found {config.thin}: {shape} take {size / 1e9:.3g} GB, but {there} has {free / 1e9:.3g} GB free; "
-            "allowed: a larger thin or warmup, fewer chains, or another output.directory"
+            "allowed: a larger thin or warmup, fewer chains, output.store: predictive, or another output.directory"
         )
     if size > _MUCH:
         log.info("%s will take %.3g GB of the %.3g GB that are free", shape, size / 1e9, free / 1e9)

@@ -1,7 +1,8 @@
 """The files of a checkpoint: a part a rank, and a manifest that makes them count. Knows no MPI, and loads no pickle.
 
 `checkpoint/000007/rank-00000.npz`, ... hold named arrays; `checkpoint/000007/manifest.json`, written last, holds their
-checksums. Arrays lie by client, so that another number of ranks finds what its clients need.
+checksums. Arrays lie by client, so that another number of ranks finds what its clients need. `predictive-00000.npz`,
+... hold the averaged predictive of held-out rows in the same way, and what reads a run reads them here, too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from fedlangevin_mpi.errors import StoreError
 from fedlangevin_mpi.store.atomic import replacing
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+POSITIONS = "rank"
+PREDICTIVE = "predictive"
+"""Begin the names of a rank's files: of what it goes on from, and of its averaged predictive."""
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -140,15 +145,24 @@ def read_manifest(directory: Path, number: int) -> Manifest:
     return manifest
 
 
-def read_rows(directory: Path, number: int, manifest: Manifest, clients: Sequence[int]) -> dict[str, Array]:
+def read_rows(
+    directory: Path, number: int, manifest: Manifest, clients: Sequence[int], kind: str = POSITIONS
+) -> dict[str, Array]:
     """Return the arrays of some clients, the first axis in their order, from the parts that hold any of them.
+
+    Args:
+        directory: of checkpoints.
+        number: of the checkpoint.
+        manifest: its own.
+        clients: whose arrays.
+        kind: of parts, `POSITIONS` or `PREDICTIVE`.
 
     Raises:
         StoreError: a part is missing or damaged, or holds no such client.
     """
     rows: dict[int, dict[str, Array]] = {}
     wanted = set(clients)
-    for part in manifest.parts:
+    for part in _of(kind, manifest):
         here = wanted.intersection(part.clients or ())
         if here and part.clients is not None:
             arrays = _read(_folder(directory, number), part)
@@ -159,6 +173,32 @@ def read_rows(directory: Path, number: int, manifest: Manifest, clients: Sequenc
         raise StoreError(f"{_folder(directory, number)}: holds no client {min(missing)}")
     names = rows[clients[0]] if clients else {}
     return {name: np.stack([rows[client][name] for client in clients]) for name in names}
+
+
+def last_arrays(directory: Path, clients: Sequence[int], kind: str) -> tuple[dict[str, Array], int] | None:
+    """Return the arrays of some clients in the last checkpoint that can be read, and its next iteration.
+
+    Returns:
+        None: no checkpoint has parts of this kind.
+
+    Raises:
+        StoreError: none can be read.
+    """
+    problem: StoreError | None = None
+    for number in committed(directory)[::-1]:
+        try:
+            manifest = read_manifest(directory, number)
+            if _of(kind, manifest):
+                return read_rows(directory, number, manifest, clients, kind), manifest.iteration
+        except StoreError as error:
+            problem = problem or error
+    if problem is not None:
+        raise problem
+    return None
+
+
+def _of(kind: str, manifest: Manifest) -> list[Part]:
+    return [part for part in manifest.parts if part.file.startswith(f"{kind}-")]
 
 
 def read_shared(directory: Path, number: int, manifest: Manifest) -> dict[str, Array]:

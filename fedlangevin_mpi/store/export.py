@@ -20,6 +20,7 @@ import numpy as np
 import fedlangevin_mpi
 from fedlangevin_mpi.errors import StoreError
 from fedlangevin_mpi.store.atomic import replacing
+from fedlangevin_mpi.store.reader import no_draws
 
 if TYPE_CHECKING:
     from fedlangevin_mpi.store.reader import Run
@@ -41,7 +42,10 @@ def to_arviz(run: Run, client: int | None = None) -> Any:
 
     Raises:
         ConfigError: no such client.
+        StoreError: the run averaged its predictive over its draws and stored none.
     """
+    if run.kept and not run.draws:
+        raise StoreError(no_draws(run))
     with warnings.catch_warnings():  # ArviZ 0.23 announces 1.0, which this serves too
         warnings.simplefilter("ignore", FutureWarning)
         import arviz
@@ -73,10 +77,10 @@ def export(run: Run, path: str | Path, client: int | None = None) -> None:
 
     Raises:
         ConfigError: no such client.
-        StoreError: the run has no draws yet, or the file cannot be written.
+        StoreError: the run has no draws, or the file cannot be written.
     """
     if not run.draws:
-        raise StoreError(f"{run.directory}: has no draws to export yet")
+        raise StoreError(no_draws(run))
     draws = run.view(client)
     room = run.draws * run.chains * (run.dim * draws.dtype.itemsize + 8)
     # No lock: some file systems have none, and nobody else knows the file yet.

@@ -25,6 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 RUN_FILE = "run.yaml"
 STATISTICS_FILE = "statistics.json"
 SUMMARY_FILE = "summary.json"
+CHECKPOINTS = "checkpoint"
 
 
 class Topology(BaseModel):

@@ -9,11 +9,13 @@ import numpy as np
 
 from fedlangevin_mpi.errors import ConfigError, StoreError
 from fedlangevin_mpi.store import layout, segments
+from fedlangevin_mpi.store.checkpoint_files import PREDICTIVE, last_arrays
 from fedlangevin_mpi.store.draws import Draws
-from fedlangevin_mpi.store.metadata import Statistics, read_run_file, read_statistics
+from fedlangevin_mpi.store.metadata import CHECKPOINTS, Statistics, read_run_file, read_statistics
 
 if TYPE_CHECKING:
-    from fedlangevin_mpi.evaluate.summary import Predictive
+    from fedlangevin_mpi.evaluate.predictive import Predictive
+    from fedlangevin_mpi.evaluate.running import Averaged
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -36,7 +38,8 @@ class Run:
         particles: whether chains are particles: a draw is a whole approximation of the posterior, and the last one
             counts. They are the server's state, without the coins of chains that a server deals out.
         dim: of a position.
-        draws: how many draws are whole on every rank.
+        draws: how many stored draws are whole on every rank; 0 with `output.store: predictive`.
+        kept: the same of all draws that were kept, stored or only averaged.
         files: the draw files, by segment and rank.
         owners: the clients that have draws; of a particle method, the server alone (-1).
     """
@@ -59,11 +62,13 @@ class Run:
         self.particles = of_server and self.coins == "none"
         self.owners = [layout.SERVER] if of_server else list(range(self.clients))
         self._segments = segments.segments(headers, self.owners)
-        self.draws = sum(segment.draws for segment in self._segments)
+        self.kept = sum(segment.draws for segment in self._segments)
+        self._stored = self._segments if first.positions else []
+        self.draws = sum(segment.draws for segment in self._stored)
 
     @property
     def iterations(self) -> Array:
-        """`(draw,)`: the 0-based iteration after which each draw was kept."""
+        """`(kept,)`: the 0-based iteration after which each draw was kept."""
         return np.concatenate([segment.iterations() for segment in self._segments])
 
     def position(self, client: int) -> Draws:
@@ -75,11 +80,11 @@ class Run:
         if client not in self.owners:
             allowed = f"{self.owners[0]} to {self.owners[-1]}" if len(self.owners) > 1 else self.owners[0]
             raise ConfigError(f"client {client} has no draws in {self.directory}; allowed: {allowed}")
-        return Draws(self._segments, [client], self.chains, self.dim, self._dtype)
+        return Draws(self._stored, [client], self.chains, self.dim, self._dtype)
 
     def average(self) -> Draws:
         """Return the draws of the average over clients, `(draw, chain, dim)`."""
-        return Draws(self._segments, self.owners, self.chains, self.dim, self._dtype)
+        return Draws(self._stored, self.owners, self.chains, self.dim, self._dtype)
 
     def natural_parameters(self) -> Array:
         """Return the natural parameters of every draw's Gaussian, of PVI and GVI.
@@ -90,7 +95,22 @@ class Run:
         Raises:
             StoreError: the run has none.
         """
-        return np.concatenate([segment.read(layout.NATURAL) for segment in self._segments])
+        if not self._stored:
+            raise StoreError(no_draws(self))
+        return np.concatenate([segment.read(layout.NATURAL) for segment in self._stored])
+
+    def predictive(self) -> Averaged | None:
+        """Return the posterior predictive of the held-out rows that the run averaged over its draws as it made them.
+
+        It is of the last checkpoint, which a run writes at its end, too.
+
+        Returns:
+            None: the run has `output.store: draws`, or no checkpoint with a draw yet.
+        """
+        from fedlangevin_mpi.evaluate.running import averaged
+
+        found = last_arrays(self.directory / CHECKPOINTS, self.owners, PREDICTIVE)
+        return None if found is None else averaged(*found)
 
     def view(self, client: int | None = None) -> Draws:
         """Return the average, or one client's draws where one is named.
@@ -170,8 +190,16 @@ class Run:
         return fragment(self)
 
     def __repr__(self) -> str:
-        shape = f"{self.draws} draws, {self.clients} clients, {self.chains} chains, dim {self.dim}"
+        draws = f"{self.draws} draws" if self._stored else f"{self.kept} draws averaged"
+        shape = f"{draws}, {self.clients} clients, {self.chains} chains, dim {self.dim}"
         return f"Run({str(self.directory)!r}: {self.algorithm}, {shape})"
+
+
+def no_draws(run: Run) -> str:
+    """Return what to say of a run where draws are needed and it has none."""
+    stored = run.config.get("output", {}).get("store")
+    why = ": output.store is predictive, so positions were averaged over and not kept" if stored == "predictive" else ""
+    return f"{run.directory}: has no draws{why or ' yet'}"
 
 
 def open_run(directory: str | Path) -> Run:

@@ -17,7 +17,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Header(NamedTuple):
-    """What a draw file says of itself; the names are those of the file's attributes and data sets."""
+    """What a draw file says of itself; the names are those of the file's attributes and data sets.
+
+    `positions` is whether it has the draws' positions, or only the iterations after which they were made.
+    """
 
     path: Path
     segment: int
@@ -31,6 +34,7 @@ class Header(NamedTuple):
     chains: int
     dim: int
     dtype: np.dtype[Any]
+    positions: bool
 
 
 class Source(NamedTuple):
@@ -44,7 +48,7 @@ class Segment(NamedTuple):
     """The part of a run between two resumes.
 
     Attributes:
-        draws: how many of its draws count: on every rank, and before the next segment begins.
+        draws: how many of its draws count: on every rank, and before the next segment begins. Stored or not.
         sources: by client.
     """
 
@@ -77,7 +81,7 @@ def headers(directory: Path) -> list[Header]:
         raise StoreError(f"{layout.rank_file(directory, 0)}: is missing; the folder holds no draws")
     first = found[0]
     for header in found:
-        for name in ("algorithm", "seed", "coins", "chains", "dim", "dtype"):
+        for name in ("algorithm", "seed", "coins", "chains", "dim", "dtype", "positions"):
             value, expected = getattr(header, name), getattr(first, name)
             if value != expected:
                 problem = f"belongs to another run: {name} {value}, but {first.path.name} has {expected}"
@@ -149,8 +153,9 @@ def _header(path: Path, segment: int, rank: int) -> Header:
         if attributes["format_version"] > layout.FORMAT_VERSION:
             problem = f"has format version {attributes['format_version']}; allowed: up to {layout.FORMAT_VERSION}"
             raise StoreError(f"{path}: {problem}")
-        committed = _committed(path, file)
         position = file[layout.POSITION]
+        positions = position.maxshape[0] is None
+        committed = _committed(path, file, positions)
         return Header(
             path,
             segment,
@@ -164,10 +169,11 @@ def _header(path: Path, segment: int, rank: int) -> Header:
             int(position.shape[2]),
             int(position.shape[3]),
             position.dtype,
+            positions,
         )
 
 
-def _committed(path: Path, file: h5py.File) -> int:
+def _committed(path: Path, file: h5py.File, positions: bool) -> int:
     """Return how many draws are whole.
 
     Raises:
@@ -178,7 +184,8 @@ def _committed(path: Path, file: h5py.File) -> int:
     # What is asked for after the count was read is as new as it, or newer.
     size = path.stat().st_size
     ends = [count.id.get_offset() + count.nbytes]
-    growing = [file[layout.POSITION], file[layout.ITERATION]] if committed else []
+    names = (layout.POSITION, layout.ITERATION) if positions else (layout.ITERATION,)
+    growing = [file[name] for name in names] if committed else []
     rows = [math.prod(dataset.shape[1:]) * dataset.dtype.itemsize for dataset in growing]
     ends.append(committed * sum(rows))
     if size >= max(ends):  # else the index of the chunks may be cut off too, and HDF5 wait for it

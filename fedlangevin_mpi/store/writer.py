@@ -62,6 +62,7 @@ class DrawWriter:
         coins: `shared` or `per_chain`, or `none` where chains share no randomness.
         segment: 0, and one more at each resume.
         natural: shape of the natural parameters that are kept beside every draw; None: there are none.
+        positions: whether draws are stored; else only the iterations after which they were made.
         clock: seconds.
 
     Raises:
@@ -84,6 +85,7 @@ class DrawWriter:
         coins: str,
         segment: int = 0,
         natural: tuple[int, ...] | None = None,
+        positions: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path = layout.rank_file(directory, rank, segment)
@@ -117,14 +119,17 @@ class DrawWriter:
             # with one it would copy them and write a partial chunk whole again at every flush.
             self._file = layout.open_file(partial, "w", rdcc_nbytes=0)
             self._open = True
-            self._lay_out(clients, attributes)
+            self._lay_out(clients, attributes, positions)
 
-    def _lay_out(self, clients: Sequence[int], attributes: dict[str, str | int]) -> None:
+    def _lay_out(self, clients: Sequence[int], attributes: dict[str, str | int], positions: bool) -> None:
         self._file.attrs.update(attributes)
         self._file[layout.CLIENTS] = np.asarray(clients, np.int64)
         kept = {layout.POSITION: self.buffer, layout.ITERATION: self._iterations}
         if self.natural is not None:
             kept[layout.NATURAL] = self.natural
+        if not positions:  # a data set that cannot grow says so, and of what shape a draw was
+            self._file.create_dataset(layout.POSITION, (0, *self.buffer.shape[1:]), self.buffer.dtype)
+            kept = {layout.ITERATION: self._iterations}
         self._datasets = [(self._growing(name, rows), rows) for name, rows in kept.items()]
         # Given a value at once: it gets its place in the file with the first, and must not while readers watch, who
         # would call the file corrupt (HDF5 issue 5251).

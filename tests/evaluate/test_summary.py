@@ -8,8 +8,8 @@ import pytest
 
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.evaluate import diagnostics, summary
-from fedlangevin_mpi.evaluate.predictive import metrics, regression_metrics
-from fedlangevin_mpi.evaluate.summary import Predictive, summarise, write_summary
+from fedlangevin_mpi.evaluate.predictive import Predictive, metrics, regression_metrics
+from fedlangevin_mpi.evaluate.summary import summarise, write_summary
 from fedlangevin_mpi.store.reader import open_run
 
 CONTRACT = [

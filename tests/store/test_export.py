@@ -100,5 +100,5 @@ def test_unknown_client_is_refused(run, tmp_path):
 
 
 def test_run_without_draws_is_not_exported(make_run, x, tmp_path):
-    with pytest.raises(StoreError, match="has no draws to export yet"):
+    with pytest.raises(StoreError, match="has no draws yet"):
         export.export(open_run(make_run(x[:0])), tmp_path / "run.nc")

@@ -17,6 +17,9 @@ from fedlangevin_mpi.store.reader import Run
 WARM_UP = 1000
 """Iterations of FedAvg from whose last average every sampler starts."""
 
+MEMBERS, MOMENTUM = 5, 0.9
+"""Of a deep ensemble."""
+
 
 def samplers(config: RunConfig, rows: int) -> dict[str, dict[str, Any]]:
     """Return what differs from a config of FALD, by the names of the tables.
@@ -24,7 +27,8 @@ def samplers(config: RunConfig, rows: int) -> dict[str, dict[str, Any]]:
     All compute the gradients of as many rows as FALD in the config's iterations. SGLD takes the minibatches of all
     clients in one, and the step of their average. VR-FALD* has a new reference point so often (q_c is the share of all
     rows in an iteration's minibatches) that it costs as much as a minibatch: with its two gradients on each, it has a
-    third of the iterations. FedAvg, a point estimate, is told by its last average.
+    third of the iterations. FedAvg, a point estimate, is told by its last average. A deep ensemble's members share the
+    budget; each starts anew, and moves as fast as SGLD does, its momentum counted.
 
     Args:
         config: of FALD.
@@ -43,6 +47,20 @@ def samplers(config: RunConfig, rows: int) -> dict[str, dict[str, Any]]:
     federated = fald.model_dump(mode="json", exclude_none=True, exclude={"participants"})
     return {
         "SGLD": central | {"algorithm": sgld},
+        "deep ensembles": central
+        | {
+            "algorithm": {
+                "name": "deep_ensemble",
+                "step_size": (1 - MOMENTUM) * fald.step_size / config.clients,
+                "momentum": MOMENTUM,
+                "batch_size": together,
+            },
+            "chains": MEMBERS,
+            "iterations": config.iterations // MEMBERS,
+            "warmup": 0,
+            "thin": config.iterations // MEMBERS,
+            "initial": {"name": "module"},
+        },
         "pSGLD": central | {"algorithm": sgld | {"name": "psgld", "step_size": 1e-3}},
         "FALD": {},
         "VR-FALD*": {
@@ -59,7 +77,7 @@ def warm_start(config: Path, directory: Path, ranks: int, overrides: dict[str, A
     """Run FedAvg from new parameters, and return what starts other runs from its last average."""
     given = with_overrides(config, overrides)
     averaging = {"algorithm": _without_noise(given.algorithm.model_dump(mode="json", exclude_none=True))}
-    length = {"iterations": WARM_UP, "warmup": 0, "thin": WARM_UP}
+    length = {"iterations": WARM_UP, "warmup": 0, "thin": WARM_UP, "output.store": "draws"}
     run = sample(config, directory, ranks, overrides | averaging | length)
     path = directory / "average.npz"
     np.savez(path, position=run.average()[-1])
@@ -81,4 +99,4 @@ def gradient_rows(run: Run, rows: int) -> float:
     algorithm, summary = run.config["algorithm"], json.loads((run.directory / SUMMARY_FILE).read_text())
     minibatches = (2 if algorithm["name"] == "vr_fald" else 1) * run.config["iterations"]
     full = summary["gradient_evaluations"] / (run.clients * run.resolved.chains) - minibatches
-    return float(minibatches * run.clients * algorithm["batch_size"] + full * rows)
+    return float(run.resolved.chains * (minibatches * run.clients * algorithm["batch_size"] + full * rows))

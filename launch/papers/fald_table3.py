@@ -63,7 +63,9 @@ def main() -> None:
         config = with_overrides(CONFIG, common)
         rows = training_rows(config)
         common |= warm_start(CONFIG, folder / "warm", given.ranks, common)
-        for name, own in samplers(config, rows).items():
+        differing = samplers(config, rows)
+        for name in found:
+            own = differing[name]
             ranks = 1 if own.get("clients") == 1 else given.ranks
             run = sample(CONFIG, folder / name.lower().strip("*"), ranks, common | own)
             found[name].append(row(run, rows))

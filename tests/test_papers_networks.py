@@ -98,7 +98,7 @@ def test_methods_of_the_dsvgd_networks_are_valid_and_comparable(tmp_path):
 
 
 def test_dsvgd_learns_digits_in_two_rounds(tmp_path):
-    from dsvgd_networks import print_last
+    from dsvgd_networks import particle_curves, print_last
     from rounds import curves, diagrams, result
 
     lengths = ["clients=2", "algorithm.global_iterations=3", "algorithm.local_iterations=40", "algorithm.particles=3"]
@@ -109,5 +109,6 @@ def test_dsvgd_learns_digits_in_two_rounds(tmp_path):
     assert found.accuracy[-1] > max(0.5, found.accuracy[0])
     assert found.log_likelihood[-1] > found.log_likelihood[0]
     print_last("digits", {"DSVGD": {"10": found}})
+    particle_curves([3], {"DSVGD": {"N = 3": found}}).savefig(tmp_path / "particles.png")
     curves({2: {"DSVGD": found}}).savefig(tmp_path / "curves.png")
     diagrams({"DSVGD": {"10": found}}, classes=10).savefig(tmp_path / "diagrams.png")

@@ -10,6 +10,22 @@ several numbers of hidden units (6 and 16), accuracy and maximum calibration err
 the paper's form (one agent a round) and with averages. The paper has figures only: what can be compared is the order.
 Predictions are averages over particles.
 
+In full length on Fashion-MNIST it was not run; `--rounds`, `--particles` and `--local-iterations` shorten it. What came
+out of `--figures 5 --data mnist_5k --local-iterations 40 --particles 5`, 10 rounds: accuracy % / log-likelihood / MCE
+of 701 held-out images after the last round, for K = 2 and for K = 20 agents
+
+    DSVGD              89.9 / -0.46 / 0.24    87.2 / -0.51 / 0.22
+    U-DSVGD            89.9 / -0.47 / 0.25    85.9 / -0.60 / 0.17
+    SVGD, centralised  89.0 / -0.47 / 0.26
+    SGLD, centralised  89.7 / -0.39 / 0.31
+    DSGLD              89.7 / -0.39 / 0.22    89.2 / -0.41 / 0.22
+    FedAvg, in turn    91.0 / -0.34 / 0.11    89.9 / -0.38 / 0.24
+    FedAvg, average    91.0 / -0.33 / 0.12    90.6 / -0.33 / 0.18
+
+So for 2 agents DSVGD is where centralised SVGD is, as in the paper, but it does not beat FedAvg and DSGLD, as it does
+there. At this length it cannot be told whether it would: particles start at draws of a wide prior and move by some
+0.001 a step, so after 400 steps their curves still rise; and of 20 agents, 10 have worked after 10 rounds.
+
 Kassab, Simeone: Federated generalized Bayesian learning via distributed Stein variational gradient descent, 2020,
 section 6 and appendices B.4, B.5, C.1.
 """

@@ -34,18 +34,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from rich.console import Console
-from rich.table import Table
+from rounds import curves, diagrams, print_results, print_settings, result
 from runs import arguments, sample, save, with_overrides
 
 from fedlangevin_mpi.data.breiman import Norms, Waveform
-from fedlangevin_mpi.evaluate.held_out import predictive_of
-from fedlangevin_mpi.evaluate.predictive import Reliability, accuracy, mce, nll, posterior_predictive, reliability
 from fedlangevin_mpi.store.reader import Run
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -53,7 +48,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 CONFIG = Path(__file__).with_name("dsvgd-logistic.yaml")
 ROUNDS = {2: 10, 20: 40}  # by agents
 LOCAL = 200
-BINS = 10  # of the confidence; with more, some hold a few of these test rows
 GENERATED = {
     "twonorm": Norms(name="twonorm", rows=7400),
     "ringnorm": Norms(name="ringnorm", rows=7400),
@@ -75,29 +69,6 @@ SETTINGS = (  # what, the paper's, ours
     ("breast cancer", "263 x 9 (Ljubljana)", "569 x 30 (Wisconsin)"),
     ("columns", "as they are", "standardised, an intercept"),
 )
-
-
-class Result(NamedTuple):
-    """What is shown of a run.
-
-    Attributes:
-        accuracy: `(rounds,)` of held-out rows.
-        log_likelihood: `(rounds,)` mean of held-out rows.
-        mce: of the last round.
-        table: reliability of the last round.
-        log_precision: mean over particles in the last round; None where it is not sampled.
-    """
-
-    accuracy: list[float]
-    log_likelihood: list[float]
-    mce: float
-    table: Reliability
-    log_precision: float | None
-
-    def cells(self) -> list[str]:
-        """Return the last round in text."""
-        last = "" if self.log_precision is None else f"{self.log_precision:.1f}"
-        return [f"{100 * self.accuracy[-1]:.1f}", f"{self.log_likelihood[-1]:.3f}", f"{self.mce:.2f}", last]
 
 
 def data_of(name: str, covertype: Path | None, folder: Path, seed: int) -> dict[str, Any]:
@@ -146,75 +117,10 @@ def centralised(batch: int) -> dict[str, dict[str, Any]]:
     return {f"SVGD, N = {n}": {"clients": 1, "algorithm": svgd | {"particles": n}} for n in (2, 6)}
 
 
-def result(run: Run, rounds: int) -> Result:
-    """Return the predictions of the first rounds of a run."""
-    predictive = predictive_of(run)
-    assert predictive is not None  # every data set here has held-out rows
-    draws, y = run.average()[:rounds], predictive.y
-    predicted = [posterior_predictive(predictive.predict, draw, predictive.x) for draw in draws]
-    log_precision = float(draws[-1, :, -1].mean()) if "log_precision" in run.resolved.labels() else None
-    return Result(
-        [accuracy(p, y) for p in predicted],
-        [-nll(p, y) for p in predicted],
-        mce(predicted[-1], y, BINS),
-        reliability(predicted[-1], y, BINS),
-        log_precision,
-    )
-
-
-def curves(results: dict[int, dict[str, Result]]) -> Figure:
-    """Return accuracy and log-likelihood against rounds, a column for each number of agents."""
-    figure = Figure(figsize=(11, 6.5), layout="constrained")
-    grid = figure.subplots(2, len(results), squeeze=False)
-    for column, (agents, found) in enumerate(results.items()):
-        for axes, values in ((grid[0, column], "accuracy"), (grid[1, column], "log_likelihood")):
-            for name, one in found.items():
-                numbers = getattr(one, values)
-                axes.plot(range(1, len(numbers) + 1), numbers, marker=".", markersize=3, linewidth=1, label=name)
-            zoom(axes, [getattr(one, values) for one in found.values()])
-            axes.set_ylabel(values.replace("_", "-"))
-        grid[0, column].set_title(f"K = {agents}")
-        grid[1, column].set_xlabel("communication rounds")
-    figure.legend(*grid[0, -1].get_legend_handles_labels(), fontsize="small", loc="outside right upper")
-    return figure
-
-
-def zoom(axes: Axes, values: list[list[float]]) -> None:
-    """Leave out what is far below: a method that fails, and first rounds."""
-    everything = np.concatenate(values)
-    low, middle, top = *np.quantile(everything, [0.05, 0.5]), everything.max()
-    axes.set_ylim(max(everything.min(), min(low, middle - 2 * (top - middle))) - 0.01, top + 0.01)
-
-
-def diagrams(results: dict[int, dict[str, Result]]) -> Figure:
-    """Return the reliability diagrams of the last round."""
-    figure = Figure(figsize=(11, 4), layout="constrained")
-    for axes, (agents, found) in zip(figure.subplots(1, len(results), sharey=True), results.items(), strict=True):
-        axes.plot([0.5, 1], [0.5, 1], linestyle=":", color="#808080")
-        for name, one in found.items():
-            if "N = 2" in name:
-                continue  # as N = 6, and enough lines
-            filled = one.table.counts > 0
-            axes.plot(one.table.confidence[filled], one.table.accuracy[filled], ".-", linewidth=1, label=name)
-        axes.set(title=f"K = {agents}", xlabel="confidence", ylabel="accuracy")
-    figure.legend(*axes.get_legend_handles_labels(), fontsize="small", loc="outside right upper")
-    return figure
-
-
-def print_results(name: str, results: dict[int, dict[str, Result]]) -> None:
-    heads = [f"{what}, K={k}" for k in results for what in ("acc %", "log-lik", "MCE", "log xi")]
-    rounds = " and ".join(str(ROUNDS[agents]) for agents in results)
-    table = Table("method", *heads, title=f"{name}: after {rounds} communication rounds")
-    for method in next(iter(results.values())):
-        table.add_row(method, *(cell for found in results.values() for cell in found[method].cells()))
-    Console(width=130).print(table)
-
-
-def print_settings(bandwidth: float) -> None:
-    table = Table("setting", "the paper", "here")
-    for row in (*SETTINGS, ("KDE bandwidth", "0.55", f"DSVGD {bandwidth:g}, U-DSVGD 0.55")):
-        table.add_row(*row)
-    Console(width=130).print(table)
+def log_precision(run: Run, rounds: int) -> str:
+    """Return the mean over particles after so many rounds; nothing where it is not sampled."""
+    sampled = "log_precision" in run.resolved.labels()
+    return f"{run.average()[rounds - 1][:, -1].mean():.1f}" if sampled else ""
 
 
 def main() -> None:
@@ -228,7 +134,7 @@ def main() -> None:
     if given.covertype and not given.covertype.is_file():
         parser.error(f"--covertype: found {given.covertype}; allowed: a file, covtype.data or covtype.data.gz")
     folder, batch = given.output / "dsvgd-logistic", 100 if given.covertype else 10
-    print_settings(given.kde_bandwidth)
+    print_settings((*SETTINGS, ("KDE bandwidth", "0.55", f"DSVGD {given.kde_bandwidth:g}, U-DSVGD 0.55")))
     for name in ["covertype"] if given.covertype else given.data:
         common = {"seed": given.seed, "data": data_of(name, given.covertype, folder, given.seed)}
         source = with_overrides(CONFIG, common).data
@@ -245,13 +151,14 @@ def main() -> None:
 
         with ThreadPoolExecutor(given.jobs) as pool:
             runs = dict(zip(wanted, pool.map(run, wanted.items()), strict=True))
-        results = {
-            agents: {label: result(one, rounds) for (k, label), one in runs.items() if k in (1, agents)}
-            for agents, rounds in ROUNDS.items()
-        }
-        print_results(name, results)
+        shown = {k: {label: one for (other, label), one in runs.items() if other in (1, k)} for k in ROUNDS}
+        results = {k: {label: result(one, ROUNDS[k]) for label, one in found.items()} for k, found in shown.items()}
+        precisions = {k: {n: log_precision(one, ROUNDS[k]) for n, one in found.items()} for k, found in shown.items()}
+        print_results(name, results, {"log xi": precisions})
         save(curves(results), folder / f"{name}-rounds")
-        save(diagrams(results), folder / f"{name}-reliability")
+        # Lines of 2 particles are as those of 6, and there are enough.
+        panels = {f"K = {k}": {n: one for n, one in found.items() if "N = 2" not in n} for k, found in results.items()}
+        save(diagrams(panels, classes=2), folder / f"{name}-reliability")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,12 @@ def with_overrides(config: Path, overrides: dict[str, Any]) -> RunConfig:
     return read_config(config, _texts(overrides))[0]
 
 
+def training_rows(config: RunConfig) -> int:
+    """Return how many rows all clients have together."""
+    clients = config.clients or 1
+    return sum(len(shard.arrays["y"]) for shard in config.data.shards(range(clients), clients, config.seed))
+
+
 def _texts(overrides: dict[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
 

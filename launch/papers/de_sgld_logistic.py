@@ -10,8 +10,8 @@ and chain starts at a standard normal draw of its own, as in the authors' script
 nothing to average at first. On breast cancer the scripts read DE-SGLD at iteration 100 and DE-SGHMC at 50 and leave out
 the factor N/n of minibatch gradients, 2.96 here; with the factor, as the paper and this package have it, the chains are
 as far after a share n/N of them, 34 and 17. On synthetic data both are read at 20, with the factor: without it, 5.2
-here, accuracies stay far below the published ones. These iterations are partly chosen for the match, so what the table shows
-is the order, full and ring alike and above disconnected, and that one choice serves all networks. The published
+here, accuracies stay far below the published ones. These iterations are partly chosen for the match, so what the table
+shows is the order, full and ring alike and above disconnected, and that one choice serves all networks. The published
 standard deviations are in no text at hand: `off` counts ours, over chains and data sets, as the published numbers are
 of one data set, and which one it is decides up to .05 of an accuracy.
 

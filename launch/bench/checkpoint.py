@@ -16,7 +16,7 @@ import fedlangevin_mpi
 from fedlangevin_mpi.config import make_config
 from fedlangevin_mpi.runtime.loop import BlockLoop
 
-ITERATIONS = 4_000_000
+ITERATIONS = 7_000_000
 
 
 def run(folder: Path, every: float) -> tuple[float, float, int]:

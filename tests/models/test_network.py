@@ -124,6 +124,7 @@ def test_every_sampler_runs_a_network(name, tmp_path):
         "clients": 1 if kind.communicates == "never" else 3,
         "chains": 2,
         "iterations": 4,
+        "thin": 1,
         "engine": "interpreted",
         "initial": {"name": "module"},
         "algorithm": {"name": name, "step_size": 1e-3, "batch_size": 8},

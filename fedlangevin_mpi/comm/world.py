@@ -18,6 +18,7 @@ T = TypeVar("T")
 C = TypeVar("C", bound=MPI.Comm)
 
 _LONGEST_NAP = 0.01
+_LATEST_NOTICE = 1.0  # seconds until MPI tells of a death on the same host
 
 
 class RankLostError(Exception):
@@ -55,6 +56,8 @@ class World:
     def __exit__(self, kind: type[BaseException] | None, exception: BaseException | None, at: object) -> None:
         agreed = isinstance(exception, FedLangevinError) and exception.agreed
         broken = isinstance(exception, MPI.Exception)
+        if self.survives and isinstance(exception, Exception) and not agreed:
+            broken = broken or self._someone_died()
         if self.survives and (exception is None or agreed or broken):
             self._part(broken)
         if exception is not None and not agreed and self.size > 1:
@@ -83,6 +86,13 @@ class World:
         left._take(MPI.Intracomm(self.comm.Shrink()))
         numbers = MPI.Group.Translate_ranks(self.comm.Get_group(), list(range(self.size)), left.comm.Get_group())
         return left, [rank for rank, number in enumerate(numbers) if number == MPI.UNDEFINED]
+
+    def _someone_died(self) -> bool:
+        """Return whether MPI tells of a rank that died: what it left may give wrong bytes instead of an error."""
+        deadline = time.monotonic() + _LATEST_NOTICE
+        while not (found := self.comm.Get_failed().size > 0 or self.comm.Is_revoked()) and time.monotonic() < deadline:
+            time.sleep(_LONGEST_NAP)
+        return found
 
     def _part(self, broken: bool) -> None:
         """Agree that all ranks that are left came here unharmed.

@@ -22,7 +22,8 @@ def langevin_update(theta: Array, step: Any, slope: Array, scale: Any, noise: Ar
         theta, slope, noise: `(clients_here, chains, dim)`.
         step, scale: numbers.
     """
-    theta[:] = theta - step * slope + scale * noise
+    theta -= step * slope
+    theta += scale * noise
 
 
 # No annotations: Numba wants the signature and its text to be the same to the letter.

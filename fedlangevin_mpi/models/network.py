@@ -274,6 +274,7 @@ class Network(Model):
 
             from fedlangevin_mpi.networks.checks import problem_of_module
             from fedlangevin_mpi.networks.flat import FlatNetwork
+            from fedlangevin_mpi.networks.memory import keep_freed_memory
         except ImportError as error:
             raise self._refused("it needs torch: pip install 'fedlangevin_mpi[torch]'", error) from error
         shape = self.row_shape(facts)
@@ -286,6 +287,7 @@ class Network(Model):
                 raise self._refused("making it raised", error) from error
         if problem := problem_of_module(module):
             raise self._refused(problem)
+        keep_freed_memory()
         return FlatNetwork(module, self._likelihood(facts), shape, np.dtype(dtype))
 
     def _try(self, network: FlatNetwork, facts: Facts, x: Array) -> None:
@@ -319,15 +321,11 @@ def _image(p: int) -> tuple[int, ...]:
 
 
 def _rows(theta: Array, data: NetworkData, batch: Rows | AugmentedRows, k: int) -> Array:
-    out = data.network.gradient_of_rows(theta, data, batch, k)
-    out += data.prior_precision[:, None, None] * theta
-    return out
+    return data.network.gradient_of_rows(theta, data, batch, k)
 
 
 def _everything(theta: Array, data: NetworkData, batch: Everything, k: int) -> Array:
-    out = data.network.gradient_of_all(theta, data)
-    out += data.prior_precision[:, None, None] * theta
-    return out
+    return data.network.gradient_of_all(theta, data)
 
 
 define(gradient, NetworkData, Rows, interpreted=_rows)

@@ -46,11 +46,11 @@ def problem_of_outputs(network: FlatNetwork, likelihood: Likelihood, x: Array) -
     Raises:
         Exception: the module's own.
     """
-    rows, position = network.rows(x), network.own_position
+    rows = network.rows(x)
 
     def outputs(of: Tensor) -> Tensor:
         with torch.no_grad():
-            return network.outputs(position, of)
+            return network.outputs(of)
 
     before = [buffer.clone() for buffer in network.buffers()]
     found = outputs(rows)

@@ -1,13 +1,14 @@
 """A torch module as a function of one flat parameter vector, and the gradients of its losses.
 
-A position `(dim,)` and the module's parameters are the same memory: the parameters are views of slices of it, one copy
-of it a gradient. The module's own parameters are used for their names and shapes only.
+The module's parameters are views of one vector of `dim` numbers, into which a position is copied: called with them as
+its author calls it, the module is a twentieth faster than by `functional_call` (LeNet-5, 64 rows). Where many positions
+take one pass, they are a batch of such vectors.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -63,15 +64,32 @@ class FlatNetwork:
         self.shapes = self._of_module | likelihood.parameters
         self._sizes = [prod(shape) for shape in self.shapes.values()]
         self.dim = sum(self._sizes)
+        self._of_likelihood = sum(map(prod, self._of_module.values()))
         self.own_position = self.position_of(self._module)
+        self._position = self.own_position.clone()
+        self._own = self._position[self._of_likelihood :].requires_grad_()
+        self._leaves = [*self._bind(trained), self._own]
         self._convolves = any(isinstance(m, nn.modules.conv._ConvNd) for m in self._module.modules())
         self._vectorises = True
         self._row_bytes: int | None = None
 
-    def outputs(self, position: Tensor, x: Tensor) -> Tensor:
-        """Return what the module makes of rows `x (n, *row_shape)` at one position."""
+    def _bind(self, trained: Mapping[str, nn.Parameter]) -> Iterator[nn.Parameter]:
+        """Make the module's parameters views of `_position`."""
+        for parameter, (_, view) in zip(trained.values(), self._views(self._position), strict=True):
+            parameter.data = view
+            yield parameter
+
+    def _views(self, position: Tensor) -> Iterator[tuple[str, Tensor]]:
         parts = zip(self._of_module.items(), position.split_with_sizes(self._sizes), strict=False)
-        return functional_call(self._module, {name: part.view(shape) for (name, shape), part in parts}, (x,))  # type: ignore[no-any-return]
+        return ((name, part.view(shape)) for (name, shape), part in parts)
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """Return what the module makes of rows `x (n, *row_shape)` where it was last moved, or made."""
+        return self._module(x)  # type: ignore[no-any-return]
+
+    def _outputs_at(self, position: Tensor, x: Tensor) -> Tensor:
+        """Return that at a position, which may be one of many under `vmap`."""
+        return functional_call(self._module, dict(self._views(position)), (x,))  # type: ignore[no-any-return]
 
     def position_of(self, module: nn.Module) -> Tensor:
         """Return the position of a module of this kind, `(dim,)`; the likelihood's own parameters are 0."""
@@ -86,10 +104,18 @@ class FlatNetwork:
         """Return rows `(..., p)` as the module takes them."""
         return _aligned(x).reshape(*x.shape[:-1], *self._row_shape)
 
-    def loss(self, position: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        """Return `sum_j weight_j U_j`, of rows `(n, *row_shape)`."""
-        own = position[sum(map(prod, self._of_module.values())) :]
-        return (weight * self._likelihood.losses(self.outputs(position, x), y, own)).sum()
+    def _move(self, position: Array) -> None:
+        """Give the module the parameters of a position."""
+        self._position.copy_(torch.from_numpy(position))
+
+    def _loss(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """Return `sum_j weight_j U_j`, of rows `(n, *row_shape)`, where the module was last moved."""
+        return (weight * self._likelihood.losses(self.outputs(x), y, self._own)).sum()
+
+    def _loss_at(self, position: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """Return that at a position, which may be one of many under `vmap`."""
+        own = position[self._of_likelihood :]
+        return (weight * self._likelihood.losses(self._outputs_at(position, x), y, own)).sum()
 
     def probe(self, x: Array) -> None:
         """Learn from a row of `x (n, p)` how much memory one takes, and whether the module can be vectorised."""
@@ -97,7 +123,7 @@ class FlatNetwork:
         self._row_bytes = self._kept(rows) - self._kept(rows[:1])
         try:
             with torch.no_grad():
-                vmap(self.outputs)(self.own_position.repeat(2, 1), rows[:, None])
+                vmap(self._outputs_at)(self.own_position.repeat(2, 1), rows[:, None])
         except Exception:  # whatever vmap does not know in a module of a user's, the loop does
             self._vectorises = False
 
@@ -110,11 +136,16 @@ class FlatNetwork:
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            self.outputs(self.own_position.clone().requires_grad_(), rows)
+            self.outputs(rows)
         return sum(sizes)
 
     def gradient_of_rows(self, theta: Array, data: Any, batch: Any, k: int) -> Array:
-        """Return the likelihood's part of `gradient` for `Rows`."""
+        """Return `gradient` for `Rows` and `AugmentedRows`; `data` is a `NetworkData`."""
+        out = self._likelihood_of_rows(theta, data, batch, k)
+        _add_prior(out, theta, data)
+        return out
+
+    def _likelihood_of_rows(self, theta: Array, data: Any, batch: Any, k: int) -> Array:
         clients, chains, dim = theta.shape
         n = batch.row.shape[3]
         if self._at_once(clients * chains, n):
@@ -125,20 +156,22 @@ class FlatNetwork:
         for c, j in np.ndindex(clients, chains):
             drawn = batch.drawn[c]
             x, y = self._minibatch(data, batch, k, (c, j, slice(drawn)))
-            out[c, j] = self._slope(self.loss, theta[c, j], x, y, torch.from_numpy(batch.weight[c, :drawn]))
+            out[c, j] = self._slope(theta[c, j], x, y, torch.from_numpy(batch.weight[c, :drawn]))
         return out
 
     def _minibatch(self, data: Any, batch: Any, k: int, place: Any) -> tuple[Tensor, Tensor]:
         """Return the rows of iteration `k` at a place of `(clients_here, chains, n)`, as the module takes them."""
         index = batch.row[k][place]
-        x = data.x[index]
-        if isinstance(batch, AugmentedRows):
-            images = x.reshape(*index.shape, *self._row_shape)
-            x = augmented(images, batch.shift[k][place], batch.flip[k][place], batch.padding).reshape(x.shape)
-        return self.rows(x), torch.from_numpy(data.y[index])
+        y = torch.from_numpy(data.y[index])
+        if not isinstance(batch, AugmentedRows):
+            # A fifth of the time of `x[index]`.
+            x = torch.from_numpy(data.x).index_select(0, torch.from_numpy(index.reshape(-1)))
+            return x.reshape(*index.shape, *self._row_shape), y
+        images = data.x[index].reshape(*index.shape, *self._row_shape)
+        return _aligned(augmented(images, batch.shift[k][place], batch.flip[k][place], batch.padding)), y
 
     def gradient_of_all(self, theta: Array, data: Any) -> Array:
-        """Return the likelihood's part of `gradient` for `Everything`, in chunks of bounded memory."""
+        """Return `gradient` for `Everything`, in chunks of bounded memory."""
         out = np.zeros_like(theta)
         clients, chains, _ = theta.shape
         for c in range(clients):
@@ -147,7 +180,8 @@ class FlatNetwork:
                     out[c] += self._slopes(theta[c], None, x, y, weight)
                     continue
                 for j in range(chains):
-                    out[c, j] += self._slope(self.loss, theta[c, j], x, y, weight)
+                    out[c, j] += self._slope(theta[c, j], x, y, weight)
+        _add_prior(out, theta, data)
         return out
 
     def losses(self, theta: Array, data: Any) -> Array:
@@ -155,8 +189,8 @@ class FlatNetwork:
         out = np.zeros(theta.shape[:2], theta.dtype)
         with torch.no_grad():
             for c, j in np.ndindex(out.shape):
-                position = _aligned(theta[c, j])
-                out[c, j] = sum(float(self.loss(position, *chunk)) for chunk in self._chunks(data, c, 1))
+                self._move(theta[c, j])
+                out[c, j] = sum(float(self._loss(*chunk)) for chunk in self._chunks(data, c, 1))
         return out
 
     def predict(self, positions: Array, x: Array) -> Array:
@@ -166,10 +200,11 @@ class FlatNetwork:
         rows, chunk = self.rows(x), self._chunk(1)
         starts = range(0, len(rows), chunk)
         with torch.no_grad():
-            every = [
-                torch.cat([self._likelihood.predict(self.outputs(p, rows[s : s + chunk])) for s in starts])
-                for p in map(_aligned, positions)
-            ]
+            every = []
+            for position in positions:
+                self._move(position)
+                parts = [self._likelihood.predict(self.outputs(rows[s : s + chunk])) for s in starts]
+                every.append(torch.cat(parts))
         found: Array = torch.stack(every).numpy()
         return found
 
@@ -177,14 +212,18 @@ class FlatNetwork:
         """Return the slopes at `theta (m, dim)` in one pass; `rows_axis` is None where all have the same rows."""
         axes = (0, rows_axis, rows_axis, rows_axis)
         if theta.size <= _FEW_NUMBERS:
-            return self._slope(vmap(self.loss, axes), theta, *rows)  # the gradient of a sum of independent losses
-        array: Array = vmap(grad(self.loss), axes)(_aligned(theta), *rows).numpy()
+            positions = _aligned(theta).requires_grad_()
+            (slopes,) = torch.autograd.grad(vmap(self._loss_at, axes)(positions, *rows).sum(), positions)
+        else:
+            slopes = vmap(grad(self._loss_at), axes)(_aligned(theta), *rows)
+        array: Array = slopes.numpy()
         return array
 
-    def _slope(self, loss: Callable[..., Tensor], theta: Array, *rows: Tensor) -> Array:
-        position = _aligned(theta).requires_grad_()
-        (slope,) = torch.autograd.grad(loss(position, *rows).sum(), position)
-        array: Array = slope.numpy()
+    def _slope(self, position: Array, *rows: Tensor) -> Array:
+        """Return the slope at `position (dim,)`."""
+        self._move(position)
+        slopes = torch.autograd.grad(self._loss(*rows), self._leaves, materialize_grads=True)
+        array: Array = torch.cat([slope.reshape(-1) for slope in slopes]).numpy()
         return array
 
     def _at_once(self, positions: int, rows: int) -> bool:
@@ -204,10 +243,17 @@ class FlatNetwork:
             yield self.rows(x), torch.from_numpy(y), torch.ones(len(y), dtype=self.own_position.dtype)
 
 
+def _add_prior(out: Array, theta: Array, data: Any) -> None:
+    """Add the prior's gradient, in one pass over memory."""
+    for total, position, precision in zip(out, theta, data.prior_precision, strict=True):
+        torch.from_numpy(total).add_(torch.from_numpy(position), alpha=float(precision))
+
+
 def _aligned(array: Array) -> Tensor:
-    """Return a copy at an address that torch chose, a multiple of 64.
+    """Return it at a multiple of 64, a copy at an address that torch chose unless it is there.
 
     Matrix products of the same numbers differ in their last digits with the address (of float32 weights, by 4e-5 in a
     gradient), and NumPy's is a multiple of 16 only: a resumed run would not be the uninterrupted one to the bit.
     """
-    return torch.from_numpy(array).clone()
+    tensor = torch.from_numpy(array)
+    return tensor if tensor.data_ptr() % 64 == 0 else tensor.clone()

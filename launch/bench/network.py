@@ -1,7 +1,7 @@
 """What the runtime costs around a network, as ratios. Start it with launch/bench/bench.sh network.
 
 (a) FALD, LeNet-5, batch 64, p_c=0.2, two ranks: against a hand-written loop of the same torch forward and backward
-    pass, noise and mpi4py Allreduce.
+    pass, noise and mpi4py Allreduce, from the same position (max-pooling takes longer at some than at others).
 (b) The gradient of 20 chains, 8-50-1, batch 100: against 20 forward and backward passes of the plain module.
 (c) The same for 784-100-10, batch 64.
 """
@@ -21,15 +21,19 @@ from fedlangevin_mpi.data.shard import Shard
 from fedlangevin_mpi.generic import Rows, gradient
 from fedlangevin_mpi.models.network import Network
 from fedlangevin_mpi.networks.architectures import lenet5, mlp
+from fedlangevin_mpi.runtime.initial import aligned
 
 STEP, BATCH, PROBABILITY = 1e-6, 64, 0.2
 IMAGES = 1000
 
 
-def write_images(folder: Path) -> None:
+def write_files(folder: Path) -> None:
     generator = np.random.default_rng(COMM.rank)
     x, y = generator.random((IMAGES, 784)), generator.integers(0, 10, IMAGES)
     np.savez(folder / f"images-{COMM.rank}.npz", x=x, y=y)
+    if COMM.rank == 0:
+        made = lenet5((1, 28, 28), 10).parameters()
+        np.savez(folder / "start.npz", position=torch.nn.utils.parameters_to_vector(made).detach().numpy()[None])
     COMM.Barrier()
 
 
@@ -41,12 +45,15 @@ class HandWritten:
             self.x = torch.from_numpy(file["x"].astype(np.float32)).reshape(-1, 1, 28, 28)
             self.y = torch.from_numpy(file["y"])
         self.module = lenet5((1, 28, 28), 10)
-        self.position = torch.nn.utils.parameters_to_vector(self.module.parameters()).detach()
         self.parameters = list(self.module.parameters())
-        torch.nn.utils.vector_to_parameters(self.position, self.parameters)
-        self.received = np.empty(len(self.position), np.float32)
         self.generator = np.random.default_rng(1)  # coins: the same on both ranks
         self.noise = torch.Generator().manual_seed(COMM.rank)
+
+    def start(self, path: Path) -> None:
+        with np.load(path) as file:
+            self.position = torch.from_numpy(file["position"][0]).clone()
+        torch.nn.utils.vector_to_parameters(self.position, self.parameters)
+        self.received = np.empty(len(self.position), np.float32)
 
     def step(self) -> None:
         rows = torch.randperm(IMAGES)[:BATCH]
@@ -63,12 +70,12 @@ class HandWritten:
 
 def overhead(folder: Path) -> None:
     torch.set_num_threads(1)
-    write_images(folder)
+    write_files(folder)
     values = {
         "clients": 2,
         "iterations": 200,
         "thin": 200,
-        "initial": {"name": "module"},
+        "initial": {"name": "file", "path": str(folder / "start.npz")},
         "algorithm": {
             "name": "fald",
             "step_size": STEP,
@@ -81,6 +88,7 @@ def overhead(folder: Path) -> None:
     peer = HandWritten(folder / f"images-{COMM.rank}.npz")
     ours, theirs = [], []
     for _ in range(ROUNDS + 1):
+        peer.start(folder / "start.npz")
         theirs.append(together(peer.step, 200))
         ours.append(seconds_an_iteration(folder, values))
     detail = f"{statistics.median(ours) * 1e3:.2f} ms against {statistics.median(theirs) * 1e3:.2f} ms"
@@ -97,7 +105,7 @@ def chains_at_once(name: str, sizes: tuple[int, int, int], batch: int, allowed: 
     shard = Shard(0, {"x": x, "y": y}, name)
     facts = model.facts(shard)
     data = model.pack([shard], [1.0], facts, np.float32)
-    theta = model.own_draws(generator, 20, facts)[None]
+    theta = aligned(model.own_draws(generator, 20, facts)[None], np.float32)
     row = np.stack([generator.permutation(500)[:batch] for _ in range(20)])[None, None]
     rows = Rows(row, np.array([batch]), np.full((1, batch), 500 / batch, np.float32))
     module = mlp((inputs,), outputs, [hidden])

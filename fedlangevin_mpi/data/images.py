@@ -68,7 +68,9 @@ class ImageFolder(FeatureSource):
         return [TestSet(self._features("test", rows), labels[rows]) for rows in parts]
 
     def _features(self, which: Which, rows: Array) -> Array:
-        return self.pixels(which, rows).astype(np.float32) / np.float32(255)
+        features: Array = self.pixels(which, rows).astype(np.float32)
+        features /= np.float32(255)
+        return features
 
 
 class Idx(ImageFolder):

@@ -73,9 +73,8 @@ class LinearRegression(Model):
     def pack(self, shards: Sequence[Shard], prior_weights: Sequence[float], facts: Facts, dtype: Any) -> LinearData:
         """Return the shards' rows in units of the noise."""
         x, y, offsets = stack_rows(shards, dtype)
-        x /= self.noise_scale
-        y /= self.noise_scale
-        return LinearData(x, y, offsets, gaussian_prior_precision(prior_weights, self.prior_scale, dtype))
+        precision = gaussian_prior_precision(prior_weights, self.prior_scale, dtype)
+        return LinearData(x / self.noise_scale, y / self.noise_scale, offsets, precision)
 
     def normal_prior(self, facts: Facts) -> tuple[Array, Array]:
         """Return that of `N(0, prior_scale^2 I)`."""

@@ -48,12 +48,17 @@ def check_labels(shard: Shard, y: Array, classes: int | None) -> int:
 def stack_rows(shards: Sequence[Shard], dtype: Any) -> tuple[Array, Array, Array]:
     """Return `x (rows, p)` and `y (rows,)` of all shards, one behind the other, and `offsets (shards + 1,)`.
 
-    Shard `c` is the rows `offsets[c]` to `offsets[c + 1] - 1`.
+    Shard `c` is the rows `offsets[c]` to `offsets[c + 1] - 1`. They are the shard's own memory where there is one shard
+    of this type: not to be written to.
     """
-    x = np.ascontiguousarray(np.concatenate([shard.arrays["x"] for shard in shards]), dtype)
-    y = np.ascontiguousarray(np.concatenate([shard.arrays["y"] for shard in shards]), dtype)
+    x, y = (_stacked([shard.arrays[name] for shard in shards], dtype) for name in ("x", "y"))
     offsets = np.cumsum([0] + [len(shard.arrays["y"]) for shard in shards], dtype=np.int64)
     return x, y, offsets
+
+
+def _stacked(arrays: Sequence[Array], dtype: Any) -> Array:
+    """Return arrays one behind the other; a single one is not copied, since its rows may be most of the memory."""
+    return np.require(arrays[0] if len(arrays) == 1 else np.concatenate(arrays), dtype, ["C", "W"])
 
 
 def rows_of(data: Any, c: int) -> tuple[Array, Array]:

@@ -117,40 +117,59 @@ def sample(
         segment: of draws, the one that is begun.
         terminal: as in `run`.
     """
-    directory, now = Path(config.output.directory), time.perf_counter()
     with _threads(world) as threads:
-        prepared = prepare(world, config, found)
-        _limit_torch(threads)
-        serving = isinstance(config.algorithm, Serving)
-        owners, begun = 1 if serving else prepared.placement.total, found.iteration if found else 0
-        predictive = drawn_predictive(world, prepared)
-        checkpoint = world.sum(checkpoint_bytes(prepared, predictive))
-        world.from_root(lambda: check_space(config, owners, prepared.dim, directory, begun, checkpoint))
-        minibatch = config.algorithm.batch_size is not None
-        example = prepared.example.likelihood if serving else prepared.example
-        compiled = world.agree(lambda: wants_compiled(config.engine, example, minibatch))
-        engine = Engine(world, compiled, config.model.fingerprint())
-        launch = _launch_facts(world, engine)
-        warnings = world.from_root(lambda: describe(prepared, launch))
-        loop_of = ServerLoop if serving else BlockLoop
-        with _logging(directory, world), loop_of(world, prepared, engine, now, predictive) as loop:
-            world.where = loop.where
-            log.debug("rank %d of %d, threads: %s, engine: %s", world.rank, world.size, threads, engine.name)
-            if config.draws == 0:
-                log.warning("warmup and thin leave no draw to store")
-            for note in [*warnings, *prepared.notes(), *step_size_notes(world, prepared)]:
-                log.warning("%s", note)
-            if found is not None:
-                loop.restore(found)
-            checkpoints = Checkpoints(world, directory / CHECKPOINTS)
-            watchdog = Watchdog(world, config.output.watchdog_seconds, folder.log_file(directory, world.rank))
-            with (
-                world.agree(lambda: _writer(world, prepared, directory, loop, segment)) as writer,
-                watchdog,
-            ):
-                pace = Pace(config.output, request, world.rank == 0, start, watchdog)
-                statistics = loop.run(writer, pace, checkpoints, terminal if world.rank == 0 else None)
+        statistics = _draw(world, config, request, start, describe, found, segment, terminal, threads)
+        # The loop goes, and with it shards, positions and randomness: the summary takes their memory.
+        world.where = lambda: "after its last iteration"
+        directory = Path(config.output.directory)
+        with _logging(directory, world):
             world.from_root(lambda: _finish(directory, statistics))
+
+
+def _draw(
+    world: World,
+    config: RunConfig,
+    request: StopRequest,
+    start: float,
+    describe: Callable[[Prepared, Mapping[str, Any]], Sequence[str]],
+    found: Snapshot | None,
+    segment: int,
+    terminal: int | None,
+    threads: str,
+) -> dict[str, Any]:
+    """Do what `sample` does up to the last draw, and return what the run took."""
+    directory, now = Path(config.output.directory), time.perf_counter()
+    prepared = prepare(world, config, found)
+    _limit_torch(threads)
+    serving = isinstance(config.algorithm, Serving)
+    owners, begun = 1 if serving else prepared.placement.total, found.iteration if found else 0
+    predictive = drawn_predictive(world, prepared)
+    checkpoint = world.sum(checkpoint_bytes(prepared, predictive))
+    world.from_root(lambda: check_space(config, owners, prepared.dim, directory, begun, checkpoint))
+    minibatch = config.algorithm.batch_size is not None
+    example = prepared.example.likelihood if serving else prepared.example
+    compiled = world.agree(lambda: wants_compiled(config.engine, example, minibatch))
+    engine = Engine(world, compiled, config.model.fingerprint())
+    launch = _launch_facts(world, engine)
+    warnings = world.from_root(lambda: describe(prepared, launch))
+    loop_of = ServerLoop if serving else BlockLoop
+    with _logging(directory, world), loop_of(world, prepared, engine, now, predictive) as loop:
+        world.where = loop.where
+        log.debug("rank %d of %d, threads: %s, engine: %s", world.rank, world.size, threads, engine.name)
+        if config.draws == 0:
+            log.warning("warmup and thin leave no draw to store")
+        for note in [*warnings, *prepared.notes(), *step_size_notes(world, prepared)]:
+            log.warning("%s", note)
+        if found is not None:
+            loop.restore(found)
+        checkpoints = Checkpoints(world, directory / CHECKPOINTS)
+        watchdog = Watchdog(world, config.output.watchdog_seconds, folder.log_file(directory, world.rank))
+        with (
+            world.agree(lambda: _writer(world, prepared, directory, loop, segment)) as writer,
+            watchdog,
+        ):
+            pace = Pace(config.output, request, world.rank == 0, start, watchdog)
+            return loop.run(writer, pace, checkpoints, terminal if world.rank == 0 else None)
 
 
 def _finish(directory: Path, statistics: dict[str, Any]) -> None:

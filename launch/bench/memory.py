@@ -1,8 +1,9 @@
 """Peak memory of a rank that samples resnet20, beside what it may hold. Start it with python launch/bench/memory.py.
 
-What the imports take is there before the run and told apart. Allowed are the shard, three positions a chain (the state,
-the gradient, the mean of an exchange), one block of randomness, and what autograd keeps of the rows of one pass. The
-run's own summary, which predicts the held-out rows, counts in the second line.
+What imports, compiled kernels and torch's own rooms take is there before the run and told apart: a run of a small
+network comes first. Allowed are the shard, three positions a chain (the state, the gradient, the mean of an exchange),
+one block of randomness, and what autograd keeps of the rows of one pass. The run's own summary, which predicts the
+held-out rows, counts in the second line.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def run_one(store: str, summary: bool) -> tuple[float, float, float]:
 
     from fedlangevin_mpi.config import make_config
     from fedlangevin_mpi.models.base import Facts
+    from fedlangevin_mpi.networks.flat import _CHUNK_BYTES
     from fedlangevin_mpi.runtime import run as runtime
     from fedlangevin_mpi.runtime.streams import block_length
 
@@ -55,12 +57,21 @@ def run_one(store: str, summary: bool) -> tuple[float, float, float]:
         dim = network.dim
         network.probe(rng.random((1, 3072), np.float32))  # torch's own rooms
         row_bytes = network._row_bytes or 0
+        small = {
+            "iterations": 20,
+            "initial": {"name": "module"},
+            "algorithm": values["algorithm"],
+            "model": {"name": "network", "module": "mlp"},
+            "data": {"name": "digits"},
+            "output": {"directory": str(folder / "small"), "store": store},
+        }
+        runtime.run(make_config(small), comm=MPI.COMM_SELF)
         if not summary:
             runtime._finish = lambda *_: None
         before = peak()
         runtime.run(config, comm=MPI.COMM_SELF)
         block = block_length(1, CHAINS, dim, BATCH, 4) * CHAINS * (4 * dim + 8 * BATCH)
-        autograd = max(BATCH, min(64 * MIB // row_bytes, HELD_OUT)) * row_bytes
+        autograd = min(_CHUNK_BYTES, BATCH * row_bytes)
         allowed = ROWS * 3072 * 4 + 3 * CHAINS * dim * 4 + block + autograd
         return before, peak(), allowed / MIB
 

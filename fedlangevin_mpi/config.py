@@ -123,7 +123,10 @@ class RunConfig(_Section):
         Field(description="shared: all chains communicate together, rounds are rare; per_chain: independent chains"),
     ] = "shared"
     engine: Literal["auto", "compiled", "interpreted"] = "auto"
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Annotated[
+        Literal["cpu", "cuda"],
+        Field(description="where a network's gradients are computed; messages go through host memory"),
+    ] = "cpu"
     initial: Annotated[PriorStart | ZeroStart | MapStart | ModuleStart | FileStart, Field(discriminator="name")] = (
         PriorStart()
     )
@@ -182,8 +185,10 @@ class RunConfig(_Section):
             )
         self._check_topology()
         self._check_augmentation()
-        if self.device == "cuda":
-            raise ValueError("device: found 'cuda'; allowed: cpu, since no model runs on a GPU yet")
+        if self.device != "cpu" and self.model.name != "network":
+            raise ValueError(
+                f"device: found {self.device!r}; allowed: cpu, since model {self.model.name} runs there alone"
+            )
         return self
 
     def _check_dropped(self) -> None:

@@ -58,6 +58,7 @@ def test_a_dumped_config_is_read_back_equal():
             "data.partition={name: dirichlet, concentration: 0}",
             "data.partition.concentration: found 0; allowed: greater",
         ),
+        ("device=cuda", "device: found 'cuda'; allowed: cpu, since model linear_regression"),
         ("iterations", "override 'iterations'; allowed: key=value"),
         ("iterations.x=1", "override 'iterations.x=1': iterations is 100, which has no keys"),
         ("seed=[1", "override 'seed=.1': not valid YAML"),

@@ -224,10 +224,10 @@ def promised_ranks(environment: Mapping[str, str]) -> tuple[int, str]:
     return 1, ""
 
 
-def ranks_on_this_node(comm: MPI.Intracomm) -> int:
-    """Return how many ranks share this node's memory, and so its cores."""
+def place_on_this_node(comm: MPI.Intracomm) -> tuple[int, int]:
+    """Return the number of this rank among those that share its node's memory, and so its cores, and how many do."""
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     try:
-        return node.Get_size()
+        return node.Get_rank(), node.Get_size()
     finally:
         node.Free()

@@ -35,6 +35,7 @@ from fedlangevin_mpi.models.supervised import (
     supervised_arrays,
 )
 from fedlangevin_mpi.models.user_code import Loaded, check_unchanged, load, refused
+from fedlangevin_mpi.networks.device import current
 
 if TYPE_CHECKING:
     from torch import nn
@@ -238,7 +239,7 @@ class Network(Model):
         return load(_KEY, self.module, json.dumps(self.options, sort_keys=True))
 
     def _network(self, facts: Facts, dtype: str = "float32") -> FlatNetwork:
-        return _made(self.model_dump_json(), facts, dtype)
+        return _made(self.model_dump_json(), facts, dtype, current())
 
     def _likelihood(self, facts: Facts) -> Likelihood:
         from fedlangevin_mpi.networks.likelihoods import Categorical, Gaussian
@@ -268,7 +269,7 @@ class Network(Model):
             raise ConfigError(f"model.input_shape: found {list(shape)} for rows of {p} numbers; allowed: as many")
         return shape
 
-    def _make(self, facts: Facts, dtype: str) -> FlatNetwork:
+    def _make(self, facts: Facts, dtype: str, device: str) -> FlatNetwork:
         try:
             import torch
 
@@ -288,7 +289,7 @@ class Network(Model):
         if problem := problem_of_module(module):
             raise self._refused(problem)
         keep_freed_memory()
-        return FlatNetwork(module, self._likelihood(facts), shape, np.dtype(dtype))
+        return FlatNetwork(module, self._likelihood(facts), shape, np.dtype(dtype), device)
 
     def _try(self, network: FlatNetwork, facts: Facts, x: Array) -> None:
         """Evaluate the module on some rows: what is wrong with it is said now, not in the middle of a run."""
@@ -307,8 +308,8 @@ class Network(Model):
 
 
 @cache
-def _made(model: str, facts: Facts, dtype: str) -> FlatNetwork:
-    return Network.model_validate_json(model)._make(facts, dtype)
+def _made(model: str, facts: Facts, dtype: str, device: str) -> FlatNetwork:
+    return Network.model_validate_json(model)._make(facts, dtype, device)
 
 
 def _image(p: int) -> tuple[int, ...]:

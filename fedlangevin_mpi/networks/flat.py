@@ -49,6 +49,7 @@ class FlatNetwork:
         likelihood: of `y`, given what it returns.
         row_shape: that a row of `x` is given.
         dtype: of positions and rows.
+        device: where the module computes.
 
     Attributes:
         shapes: of every parameter that is sampled, by name, in the order of a position: the module's, then the
@@ -56,8 +57,11 @@ class FlatNetwork:
         dim: how many numbers they hold.
     """
 
-    def __init__(self, module: nn.Module, likelihood: Likelihood, row_shape: tuple[int, ...], dtype: Any) -> None:
-        self._module = copy.deepcopy(module).to(torch.from_numpy(np.empty(0, dtype)).dtype)
+    def __init__(
+        self, module: nn.Module, likelihood: Likelihood, row_shape: tuple[int, ...], dtype: Any, device: str = "cpu"
+    ) -> None:
+        self._device = torch.device(device)
+        self._module = copy.deepcopy(module).to(self._device, torch.from_numpy(np.empty(0, dtype)).dtype)
         self._likelihood, self._row_shape = likelihood, row_shape
         trained = {name: p for name, p in self._module.named_parameters() if p.requires_grad}
         self._of_module = {name: tuple(p.shape) for name, p in trained.items()}
@@ -102,7 +106,11 @@ class FlatNetwork:
 
     def rows(self, x: Array) -> Tensor:
         """Return rows `(..., p)` as the module takes them."""
-        return _aligned(x).reshape(*x.shape[:-1], *self._row_shape)
+        return self._there(x).reshape(*x.shape[:-1], *self._row_shape)
+
+    def _there(self, array: Array) -> Tensor:
+        """Return it where the module computes."""
+        return _aligned(array) if self._device.type == "cpu" else torch.from_numpy(array).to(self._device)
 
     def _move(self, position: Array) -> None:
         """Give the module the parameters of a position."""
@@ -149,7 +157,7 @@ class FlatNetwork:
         clients, chains, dim = theta.shape
         n = batch.row.shape[3]
         if self._at_once(clients * chains, n):
-            weight = torch.from_numpy(batch.weight)[:, None].expand(clients, chains, n).reshape(-1, n)
+            weight = self._there(batch.weight)[:, None].expand(clients, chains, n).reshape(-1, n)
             x, y = (rows.flatten(0, 1) for rows in self._minibatch(data, batch, k, ...))
             return self._slopes(theta.reshape(-1, dim), 0, x, y, weight).reshape(theta.shape)
         out, chunk = np.zeros_like(theta), self._chunk(1)
@@ -157,19 +165,19 @@ class FlatNetwork:
             for start in range(0, batch.drawn[c], chunk):
                 part = slice(start, min(start + chunk, batch.drawn[c]))
                 x, y = self._minibatch(data, batch, k, (c, j, part))
-                out[c, j] += self._slope(theta[c, j], x, y, torch.from_numpy(batch.weight[c, part]))
+                out[c, j] += self._slope(theta[c, j], x, y, self._there(batch.weight[c, part]))
         return out
 
     def _minibatch(self, data: Any, batch: Any, k: int, place: Any) -> tuple[Tensor, Tensor]:
         """Return the rows of iteration `k` at a place of `(clients_here, chains, n)`, as the module takes them."""
         index = batch.row[k][place]
-        y = torch.from_numpy(data.y[index])
+        y = self._there(data.y[index])
         if not isinstance(batch, AugmentedRows):
             # A fifth of the time of `x[index]`.
             x = torch.from_numpy(data.x).index_select(0, torch.from_numpy(index.reshape(-1)))
-            return x.reshape(*index.shape, *self._row_shape), y
+            return x.to(self._device).reshape(*index.shape, *self._row_shape), y
         images = data.x[index].reshape(*index.shape, *self._row_shape)
-        return _aligned(augmented(images, batch.shift[k][place], batch.flip[k][place], batch.padding)), y
+        return self._there(augmented(images, batch.shift[k][place], batch.flip[k][place], batch.padding)), y
 
     def gradient_of_all(self, theta: Array, data: Any) -> Array:
         """Return `gradient` for `Everything`, in chunks of bounded memory."""
@@ -206,25 +214,25 @@ class FlatNetwork:
                 self._move(position)
                 parts = [self._likelihood.predict(self.outputs(rows[s : s + chunk])) for s in starts]
                 every.append(torch.cat(parts))
-        found: Array = torch.stack(every).numpy()
+        found: Array = torch.stack(every).numpy(force=True)
         return found
 
     def _slopes(self, theta: Array, rows_axis: int | None, *rows: Tensor) -> Array:
         """Return the slopes at `theta (m, dim)` in one pass; `rows_axis` is None where all have the same rows."""
         axes = (0, rows_axis, rows_axis, rows_axis)
         if theta.size <= _FEW_NUMBERS:
-            positions = _aligned(theta).requires_grad_()
+            positions = self._there(theta).requires_grad_()
             (slopes,) = torch.autograd.grad(vmap(self._loss_at, axes)(positions, *rows).sum(), positions)
         else:
-            slopes = vmap(grad(self._loss_at), axes)(_aligned(theta), *rows)
-        array: Array = slopes.numpy()
+            slopes = vmap(grad(self._loss_at), axes)(self._there(theta), *rows)
+        array: Array = slopes.numpy(force=True)
         return array
 
     def _slope(self, position: Array, *rows: Tensor) -> Array:
         """Return the slope at `position (dim,)`."""
         self._move(position)
         slopes = torch.autograd.grad(self._loss(*rows), self._leaves, materialize_grads=True)
-        array: Array = torch.cat([slope.reshape(-1) for slope in slopes]).numpy()
+        array: Array = torch.cat([slope.reshape(-1) for slope in slopes]).numpy(force=True)
         return array
 
     def _at_once(self, positions: int, rows: int) -> bool:
@@ -241,7 +249,7 @@ class FlatNetwork:
         chunk = self._chunk(chains)
         for start in range(first, end, chunk):
             x, y = (array[start : min(start + chunk, end)] for array in (data.x, data.y))
-            yield self.rows(x), torch.from_numpy(y), torch.ones(len(y), dtype=self.own_position.dtype)
+            yield self.rows(x), self._there(y), self.own_position.new_ones(len(y))
 
 
 def _add_prior(out: Array, theta: Array, data: Any) -> None:

@@ -16,9 +16,10 @@ from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
 from fedlangevin_mpi.algorithms.serving import Serving
-from fedlangevin_mpi.comm.world import World, ranks_on_this_node
+from fedlangevin_mpi.comm.world import World, place_on_this_node
 from fedlangevin_mpi.config import RunConfig, dump_config, to_yaml
 from fedlangevin_mpi.errors import FedLangevinError
+from fedlangevin_mpi.networks.device import take
 from fedlangevin_mpi.runtime import folder
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints, Snapshot
 from fedlangevin_mpi.runtime.engine import Engine, wants_compiled
@@ -139,6 +140,8 @@ def _draw(
 ) -> dict[str, Any]:
     """Do what `sample` does up to the last draw, and return what the run took."""
     directory, now = Path(config.output.directory), time.perf_counter()
+    rank_on_node, _ = place_on_this_node(world.comm)
+    world.agree(lambda: take(config.device, rank_on_node))
     prepared = prepare(world, config, found)
     _limit_torch(threads)
     serving = isinstance(config.algorithm, Serving)
@@ -234,7 +237,8 @@ def _threads(world: World) -> Iterator[str]:
     """Give every rank its share of the node's cores: two ranks of two threads on two cores were three times slower."""
     import scipy.linalg  # noqa: F401  (the BLAS that compiled code calls must be loaded to be limited)
 
-    share = max(1, len(os.sched_getaffinity(0)) // ranks_on_this_node(world.comm))
+    _, ranks = place_on_this_node(world.comm)
+    share = max(1, len(os.sched_getaffinity(0)) // ranks)
     with threadpool_limits(None if "OMP_NUM_THREADS" in os.environ else share):
         yield os.environ.get("OMP_NUM_THREADS", str(share))
 

@@ -3,7 +3,7 @@
     python launch/papers/fald_table4.py --data cifar-10-batches-bin [--ranks N] [key=value ...]
 
 `--data` is the folder with CIFAR-10's binary version, `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`.
-This version runs networks on CPUs only (`device: cuda` is refused): an iteration takes gradients of 320 images through
+With a GPU, add `device=cuda` (not tried: there was none). Without: an iteration takes gradients of 320 images through
 ResNet-20, 1.4 seconds of a core, and the table with its reference takes as much as 180,000 of them: a day and a half on
 two cores. Take many, or a part of it: `iterations=2000 warmup=1000`.
 

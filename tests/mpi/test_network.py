@@ -10,7 +10,7 @@ from fedlangevin_mpi.runtime.run import run
 from fedlangevin_mpi.store.reader import open_run
 from tests.data.test_images import SIDE, TEST, TRAIN, write_idx
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 COMM = MPI.COMM_WORLD
 CLIENTS = 4
@@ -78,6 +78,16 @@ def test_augmented_minibatches_do_not_depend_on_ranks(mpi_tmp_path):
     for folder, comm in ((mpi_tmp_path / "together", COMM), (mpi_tmp_path / f"alone-{COMM.rank}", MPI.COMM_SELF)):
         found.append(open_run(run(make_config(values(folder) | changed), comm=comm)).average()[:])
     np.testing.assert_allclose(*found, rtol=0, atol=2e-5 * np.abs(found[1]).max())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_missing_gpu_ends_all_ranks(mpi_tmp_path, capsys):
+    algorithm = {"name": "fald", "step_size": 1e-3, "batch_size": 10}
+    (mpi_tmp_path / f"{COMM.rank}.yaml").write_text(to_yaml(values(mpi_tmp_path / "run", algorithm=algorithm)))
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(mpi_tmp_path / f"{COMM.rank}.yaml"), "device=cuda"])
+    assert COMM.allgather(ended.value.code) == [2] * COMM.size
+    assert "finds no GPU here; allowed: cpu" in COMM.bcast(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

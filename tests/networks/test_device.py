@@ -1,0 +1,130 @@
+"""`device: cuda`: every operand of a gradient lies on the device; where there is a GPU, its numbers are a processor's.
+
+Torch's device `meta` has shapes and no numbers; nothing else is needed to see where operands lie.
+"""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
+
+from fedlangevin_mpi.errors import ConfigError  # noqa: E402
+from fedlangevin_mpi.generic import AugmentedRows, Rows  # noqa: E402
+from fedlangevin_mpi.models.network import NetworkData  # noqa: E402
+from fedlangevin_mpi.networks import device, flat  # noqa: E402
+from fedlangevin_mpi.networks.architectures import lenet5, mlp  # noqa: E402
+from fedlangevin_mpi.networks.flat import FlatNetwork  # noqa: E402
+from fedlangevin_mpi.networks.likelihoods import Categorical, Gaussian  # noqa: E402
+
+NETWORKS = {
+    "lenet5": lambda where: FlatNetwork(lenet5((1, 12, 12), 3), Categorical(3), (1, 12, 12), np.float32, where),
+    "mlp": lambda where: FlatNetwork(mlp((144,), 1), Gaussian(None), (144,), np.float32, where),
+}
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def problem(name, where, chains=5):
+    rng = np.random.default_rng(0)
+    network = NETWORKS[name](where)
+    x = rng.normal(size=(20, 144)).astype(np.float32)
+    y = rng.integers(0, 3, 20) if name == "lenet5" else rng.normal(size=20).astype(np.float32)
+    data = NetworkData(x, y, np.array([0, 20]), np.ones(1, np.float32), network)
+    theta = 0.1 * rng.normal(size=(1, chains, network.dim)).astype(np.float32)
+    rows = Rows(rng.integers(0, 20, (1, 1, chains, 6)), np.array([6]), np.full((1, 6), 20 / 6, np.float32))
+    return network, data, theta, rows
+
+
+def augmented(rows):
+    shift = np.ones((*rows.row.shape, 2), np.int64)
+    return AugmentedRows(*rows, shift, np.zeros(rows.row.shape, np.bool_), 1)
+
+
+class OneDevice(TorchDispatchMode):
+    """Raises where the operands of an operation lie on two devices, unless it copies from one to the other."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        operands = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        copies = function in (torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default)
+        if not copies and len({x.device for x in operands}) > 1:
+            raise RuntimeError(f"{function} of tensors on more than one device")
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def left(monkeypatch):
+    """The devices that results are taken from, as zeros."""
+    devices = []
+
+    def numbers(tensor, *, force=False):
+        assert force or tensor.device.type == "cpu"
+        devices.append(tensor.device.type)
+        return np.zeros(tuple(tensor.shape), np.float32)
+
+    monkeypatch.setattr(torch.Tensor, "numpy", numbers)
+    with OneDevice():
+        yield devices
+
+
+@pytest.mark.parametrize("few", [0, 10**7], ids=["inside", "outside"])
+@pytest.mark.parametrize("together", [4, 100], ids=["at once", "one by one"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_operand_of_a_gradient_lies_on_the_device(name, together, few, left, monkeypatch):
+    monkeypatch.setattr(flat, "_TOGETHER", together)
+    monkeypatch.setattr(flat, "_FEW_NUMBERS", few)
+    network, data, theta, rows = problem(name, "meta")
+    network.probe(data.x)
+    assert network.gradient_of_rows(theta, data, rows, 0).shape == theta.shape
+    if name == "lenet5":
+        assert network.gradient_of_rows(theta, data, augmented(rows), 0).shape == theta.shape
+    assert network.gradient_of_all(theta, data).shape == theta.shape
+    assert len(network.predict(theta[0], data.x)) == 5
+    assert set(left) == {"meta"}
+
+
+def test_operands_that_lie_apart_are_found(left, monkeypatch):
+    network, data, theta, rows = problem("mlp", "meta")
+    monkeypatch.setattr(FlatNetwork, "_there", lambda self, array: torch.from_numpy(array))
+    with pytest.raises(Exception, match="more than one device"):
+        network.gradient_of_rows(theta, data, rows, 0)
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_gpu_and_a_processor_agree(name):
+    device.take("cuda", 0)
+    try:
+        found = []
+        for where in (device.current(), "cpu"):
+            network, data, theta, rows = problem(name, where)
+            network.probe(data.x)
+            gradients = network.gradient_of_rows(theta, data, rows, 0), network.gradient_of_all(theta, data)
+            found.append([*gradients, network.losses(theta, data), network.predict(theta[0], data.x)])
+        for ours, theirs in zip(*found, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
+    finally:
+        device.take("cpu", 0)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_no_gpu_is_said():
+    with pytest.raises(ConfigError, match="device: found 'cuda', but torch .* finds no GPU here; allowed: cpu"):
+        device.take("cuda", 0)
+
+
+def test_ranks_of_a_node_take_its_gpus_in_turn(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    was = torch.are_deterministic_algorithms_enabled()
+    try:
+        taken = []
+        for rank in range(4):
+            device.take("cuda", rank)
+            taken.append(device.current())
+        assert taken == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
+    finally:
+        torch.use_deterministic_algorithms(was)
+        device.take("cpu", 0)
+    assert device.current() == "cpu"

@@ -28,6 +28,8 @@ from fedlangevin_mpi.algorithms.base import Array
 from fedlangevin_mpi.algorithms.serving import Serving, Target
 from fedlangevin_mpi.generic import OPTIONS, Everything, gradient
 
+_MANY_DIMENSIONS = 1000
+
 
 class SteinTarget(NamedTuple):
     """A target `p_0^a exp(-b L_k) prod_r q_r^c_r`, q the KDEs of particles.
@@ -90,14 +92,29 @@ def stein_direction(theta: Array, slope: Array, bandwidth: float) -> Array:
         slope: `(N, d)` grad log p at the particles.
         bandwidth: h; 0: from the median.
     """
-    x = theta - theta.mean(0)
-    squares = cdist(x, x, "sqeuclidean")
+    n, x = len(theta), theta - theta.mean(0)
+    squares = squared_distances(x, x)
     h = bandwidth if bandwidth > 0 else median_bandwidth(squares)
     kernel = np.exp(-squares / h)
-    # grad_{theta_j} k(theta_j, theta_n) = -(2/h) (theta_j - theta_n) k: both sums over j in one product.
-    pull = slope - (2 / h) * x
-    result: Array = (kernel @ pull + (2 / h) * kernel.sum(1)[:, None] * x) / len(theta)
+    # grad_{theta_j} k(theta_j, theta_n) = -(2/h) (theta_j - theta_n) k.
+    push = (2 / h) * (np.diag(kernel.sum(1)) - kernel)
+    result: Array = (kernel / n) @ slope
+    result += (push / n) @ x
     return result
+
+
+def squared_distances(x: Array, y: Array) -> Array:
+    """Return `|x_i - y_j|^2`, `(N, M)`, of centred points `(N, d)` and `(M, d)`.
+
+    In many dimensions by inner products, in half the time; their rounding is small beside the largest distance.
+    """
+    if x.shape[1] < _MANY_DIMENSIONS:
+        return cdist(x, y, "sqeuclidean")  # type: ignore[no-any-return]
+    own, others = (np.einsum("nd,nd->n", z, z) for z in (x, y))
+    total = own[:, None] + others
+    squares: Array = total - 2 * (x @ y.T)
+    squares[squares < 1e-13 * total] = 0  # of coinciding points
+    return squares
 
 
 def kde_score(theta: Array, points: Array, bandwidth: float) -> Array:
@@ -108,8 +125,11 @@ def kde_score(theta: Array, points: Array, bandwidth: float) -> Array:
         points: `(M, d)`.
         bandwidth: lambda.
     """
-    weights = softmax(cdist(theta, points, "sqeuclidean") / (-2 * bandwidth**2), axis=1)
-    result: Array = (weights @ points - theta) / bandwidth**2
+    centre = points.mean(0)
+    weights = softmax(squared_distances(theta - centre, points - centre) / (-2 * bandwidth**2), axis=1)
+    result: Array = weights @ points
+    result -= theta
+    result /= bandwidth**2
     return result
 
 
@@ -124,9 +144,16 @@ def ascend(theta: Array, memory: Accumulated, phi: Array, step: float, options: 
         theta += step * phi
         return
     new = 1 - options.momentum if memory.made[0] else 1.0  # phi^2 itself at first
-    memory.square[:] = (1 - new) * memory.square + new * phi**2
     memory.made[0] += 1
-    theta += step * phi / (options.fudge + np.sqrt(memory.square))
+    square, rate = memory.square, phi * phi  # one temporary for all: particles of a network are most of the memory
+    rate *= new
+    square *= 1 - new
+    square += rate
+    np.sqrt(square, out=rate)
+    rate += options.fudge
+    np.divide(phi, rate, out=rate)
+    rate *= step
+    theta += rate
 
 
 # The same for Numba, in loops: they compile in a fifth of the time of array expressions. Few particles gain most.

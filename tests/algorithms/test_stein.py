@@ -51,7 +51,7 @@ SCORES = [kde_score, compiled_score]
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize(("particles", "dim"), [(2, 1), (7, 1), (6, 4), (5, 54)])
+@pytest.mark.parametrize(("particles", "dim"), [(2, 1), (7, 1), (6, 4), (5, 54), (6, 1200)])
 def test_direction_is_the_equation(direction, particles, dim):
     rng = np.random.default_rng(dim)
     theta, slope = 100 + rng.normal(size=(particles, dim)), rng.normal(size=(particles, dim))
@@ -67,8 +67,9 @@ def test_direction_of_one_particle_is_the_gradient(direction):
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_coinciding_particles_follow_the_mean_gradient(direction):
-    theta, slope = np.full((4, 2), 0.3), np.arange(8.0).reshape(4, 2)
+@pytest.mark.parametrize("dim", [2, 1200])
+def test_coinciding_particles_follow_the_mean_gradient(direction, dim):
+    theta, slope = np.tile(np.linspace(0.3, 5, dim), (4, 1)), np.arange(4.0 * dim).reshape(4, dim)
     np.testing.assert_allclose(direction(theta, slope, 0.0), np.tile(slope.mean(0), (4, 1)), rtol=1e-12)
 
 
@@ -94,7 +95,7 @@ def precise_score(theta, points, bandwidth):
 
 
 @pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("dim", [1, 2, 54])
+@pytest.mark.parametrize("dim", [1, 2, 54, 1200])
 def test_log_gradient_of_a_density_estimate_has_all_digits(score, dim):
     rng = np.random.default_rng(dim)
     points, theta = rng.normal(size=(20, dim)), 1.5 * rng.normal(size=(6, dim))

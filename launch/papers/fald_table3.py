@@ -39,13 +39,17 @@ from __future__ import annotations
 import json
 import statistics
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import yaml
 from fald_networks import gradient_rows, samplers, warm_start
 from rich.console import Console
 from rich.table import Table
 from runs import arguments, sample, training_rows, with_overrides
 
+from fedlangevin_mpi.evaluate.held_out import predictive_of
+from fedlangevin_mpi.evaluate.predictive import ece, posterior_predictive
 from fedlangevin_mpi.store.metadata import SUMMARY_FILE
 from fedlangevin_mpi.store.reader import Run
 
@@ -58,13 +62,40 @@ PUBLISHED = {  # accuracy in %, 1e3 ECE, 1e2 Brier score, 1e2 negative log likel
     "FedAvg": "",
 }
 COLUMNS = {"accuracy": ("accuracy %", 100), "ece": ("1e3 ECE", 1e3), "brier": ("1e2 BS", 100), "nll": ("1e2 nNLL", 100)}
+FIRST_STEP = 0.1  # on the mean loss of a client's rows
+PAPERS_ROWS = 60_000
 
 
 def row(run: Run, rows: int) -> list[float]:
-    """Return the metrics of the table, of how many thousand rows gradients were computed, and seconds."""
+    """Return the metrics of the table, the ECE of chance, how many thousand rows' gradients were computed, seconds."""
     summary = json.loads((run.directory / SUMMARY_FILE).read_text())
     metrics = [factor * summary["metrics"][metric] for metric, (_, factor) in COLUMNS.items()]
-    return [*metrics, gradient_rows(run, rows) / 1000, summary["wall_seconds"]]
+    return [*metrics, 1e3 * ece_of_chance(run), gradient_rows(run, rows) / 1000, summary["wall_seconds"]]
+
+
+def ece_of_chance(run: Run, repeats: int = 200) -> float:
+    """Return the mean ECE of labels drawn from a run's own predictive: what so few images say of one that is right."""
+    predictive = predictive_of(run)
+    assert predictive is not None  # every data set here has held-out rows
+    positions = run.average()[:]
+    probabilities = posterior_predictive(predictive.predict, positions.reshape(-1, run.dim), predictive.x)
+    rng, last = np.random.default_rng(0), probabilities.shape[1] - 1
+    drawn = (
+        np.minimum((probabilities.cumsum(1) < u).sum(1), last) for u in rng.random((repeats, len(predictive.y), 1))
+    )
+    return statistics.mean(ece(probabilities, labels) for labels in drawn)
+
+
+def of_folder(path: str | None) -> dict[str, Any]:
+    """Return what reads the images in a folder instead of the config's."""
+    partition = yaml.safe_load(CONFIG.read_text())["data"]["partition"]
+    return {} if path is None else {"data": {"name": "idx", "path": path, "partition": partition}}
+
+
+def scaled(rows: int) -> dict[str, Any]:
+    """Return step and temperature for so many rows (the config's are those for its own)."""
+    clients = with_overrides(CONFIG, {}).clients or 1
+    return {"algorithm.step_size": FIRST_STEP * clients / rows, "algorithm.temperature": rows / PAPERS_ROWS}
 
 
 def cell(values: tuple[float, ...]) -> str:
@@ -74,7 +105,8 @@ def cell(values: tuple[float, ...]) -> str:
 
 def show(found: dict[str, list[list[float]]]) -> None:
     """Print the table: of every sampler, a row of numbers a seed."""
-    table = Table("", *(head for head, _ in COLUMNS.values()), "1e3 gradients", "seconds", "published")
+    heads = [head for head, _ in COLUMNS.values()]
+    table = Table("", *heads, "1e3 ECE of chance", "1e3 gradients", "seconds", "published")
     for name, seeds in found.items():
         table.add_row(name, *map(cell, zip(*seeds, strict=True)), PUBLISHED[name])
     Console(width=130).print(table)
@@ -83,14 +115,16 @@ def show(found: dict[str, list[list[float]]]) -> None:
 def main() -> None:
     parser = arguments("LeNet-5 on 5,000 images of MNIST, as in table 3 of the FALD paper")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="how many, from --seed on")
+    parser.add_argument("--data", metavar="FOLDER", help="with IDX files, as Fashion-MNIST's (the 5,000 of MNIST)")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as iterations=10000")
     given = parser.parse_args()
     overrides = {key: yaml.safe_load(text) for key, text in (pair.split("=", 1) for pair in given.overrides)}
     found: dict[str, list[list[float]]] = {name: [] for name in PUBLISHED}
     for seed in range(given.seed, given.seed + given.seeds):
-        folder, common = given.output / f"fald-table3-{seed}", overrides | {"seed": seed}
+        folder, common = given.output / f"fald-table3-{seed}", overrides | {"seed": seed} | of_folder(given.data)
+        rows = training_rows(with_overrides(CONFIG, common))
+        common = scaled(rows) | common
         config = with_overrides(CONFIG, common)
-        rows = training_rows(config)
         common |= warm_start(CONFIG, folder / "warm", given.ranks, common)
         differing = samplers(config, rows)
         for name in found:

@@ -66,11 +66,14 @@ def shape_of(module, x):
 
 
 @pytest.mark.parametrize(
-    ("chains", "few"), [(1, 0), (2, 0), (2, 10**7)], ids=["one by one", "at once, inside", "at once, outside"]
+    ("chains", "few", "kept"),
+    [(1, 0, 10**8), (1, 0, 1), (2, 0, 10**8), (2, 10**7, 10**8)],
+    ids=["one by one", "in chunks of a row", "at once, inside", "at once, outside"],
 )
 @pytest.mark.parametrize("case", CASES)
-def test_minibatch_gradients_are_autograds(case, chains, few, monkeypatch):
+def test_minibatch_gradients_are_autograds(case, chains, few, kept, monkeypatch):
     monkeypatch.setattr(flat, "_FEW_NUMBERS", few)
+    monkeypatch.setattr(flat, "_CHUNK_BYTES", kept)
     model, _, data, theta, module = problem(case, chains)
     drawn = (4, 3)
     row = np.zeros((1, 2, chains, 4), np.int64)

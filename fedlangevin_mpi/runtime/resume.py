@@ -177,7 +177,18 @@ def read_for_resume(directory: Path, overrides: Sequence[str] = ()) -> tuple[Run
         raise ConfigError(
             f"iterations: found {config.iterations}; allowed: at least {before.iterations}, as the run was begun with"
         )
+    _check_final(before, config)
     return config, resolved
+
+
+def _check_final(before: RunConfig, config: RunConfig) -> None:
+    """Refuse to go beyond the end of a run that keeps its end alone: the earlier end would stay as a draw."""
+    final = config.algorithm.keeps == "final" and before.thin == max(1, before.iterations - before.warmup)
+    if final and config.iterations > before.iterations:
+        raise ConfigError(
+            f"iterations: found {config.iterations}; allowed: {before.iterations}, since {config.algorithm.name} keeps "
+            "its end alone, and this run has its own; a new run can begin there by initial: {name: file}"
+        )
 
 
 def is_done(directory: Path, config: RunConfig) -> bool:

@@ -6,11 +6,13 @@ from mpi4py import MPI
 
 from fedlangevin_mpi.algorithms.deep_ensemble import DeepEnsemble
 from fedlangevin_mpi.config import make_config
+from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.evaluate.held_out import predictive_of
 from fedlangevin_mpi.evaluate.predictive import regression_metrics
 from fedlangevin_mpi.evaluate.target import target_of
 from fedlangevin_mpi.generic import Everything
 from fedlangevin_mpi.models.gaussian import GaussianData
+from fedlangevin_mpi.runtime.resume import resume
 from fedlangevin_mpi.runtime.run import run
 from fedlangevin_mpi.runtime.streams import BlockStreams
 from fedlangevin_mpi.store.reader import open_run
@@ -54,6 +56,15 @@ def test_members_reach_the_mode_of_a_convex_posterior_and_are_the_only_draw(tmp_
     scores = target_of(values).score(members.average()[0].astype(float))
     assert np.abs(scores).max() < 1e-6
     assert np.ptp(members.average()[0], axis=0).max() < 1e-8
+
+
+def test_a_resume_does_not_add_a_second_end(tmp_path):
+    made = run(config(tmp_path / "run"), comm=MPI.COMM_SELF)
+    with pytest.raises(ConfigError, match="iterations: found 500; allowed: 400, since deep_ensemble keeps its end"):
+        resume(made, ["iterations=500"], comm=MPI.COMM_SELF)
+    every = run(config(tmp_path / "every", thin=100), comm=MPI.COMM_SELF)
+    resume(every, ["iterations=500"], comm=MPI.COMM_SELF)
+    assert open_run(every).iterations.tolist() == [99, 199, 299, 399, 499]
 
 
 def test_members_of_a_network_with_many_modes_differ_and_predict_together(tmp_path):

@@ -150,11 +150,11 @@ class Network(Model):
         Raises:
             ConfigError: the module cannot be made, or is not one that can be sampled.
         """
-        return self._network(facts).dim
+        return _made(self.model_dump_json(), facts, "float32", "cpu").dim
 
     def parameters(self, facts: Facts) -> dict[str, tuple[int, ...]]:
         """Return the module's parameters, named as it names them, in its order."""
-        return dict(self._network(facts).shapes)
+        return dict(_made(self.model_dump_json(), facts, "float32", "cpu").shapes)
 
     def pack(self, shards: Sequence[Shard], prior_weights: Sequence[float], facts: Facts, dtype: Any) -> NetworkData:
         """Return the shards' rows with the module.

@@ -38,21 +38,22 @@ def problem_of_module(module: object) -> str:
 
 
 def problem_of_outputs(network: FlatNetwork, likelihood: Likelihood, x: Array) -> str:
-    """Return what is wrong with what a module makes of some rows at its own position, or nothing.
+    """Return what is wrong with what a module makes of some rows at its own position and beside it, or nothing.
 
     Its outputs must have the likelihood's shape and be finite, the same twice, and those of a row must not depend on
-    the other rows; its buffers must stay as they are.
+    the other rows; its buffers and parameters, and the rows, must stay as they are.
 
     Raises:
         Exception: the module's own.
     """
     rows = network.rows(x)
+    network.move(network.own_position)
 
     def outputs(of: Tensor) -> Tensor:
         with torch.no_grad():
             return network.outputs(of)
 
-    before = [buffer.clone() for buffer in network.buffers()]
+    kept = _Kept(network, rows)
     found = outputs(rows)
     if not isinstance(found, Tensor):
         return f"forward returned {type(found).__name__}; allowed: a tensor"
@@ -61,12 +62,39 @@ def problem_of_outputs(network: FlatNetwork, likelihood: Likelihood, x: Array) -
         return f"forward of rows of shape {tuple(rows.shape)} returned shape {tuple(found.shape)}; allowed: {allowed}"
     if not found.isfinite().all():
         return "forward returned numbers that are not finite, with the parameters that the module was made with"
+    if problem := kept.problem():
+        return problem
     if not torch.equal(found, outputs(rows)):
         return "forward returned other numbers for the same rows the second time; allowed: nothing random (dropout)"
-    if any(not torch.equal(old, new) for old, new in zip(before, network.buffers(), strict=True)):
-        return "forward changed its buffers; allowed: buffers that stay as they are"
     alone = torch.cat([outputs(row[None]) for row in rows])
     tolerance = 1e-3 * float(found.abs().max())
     if not torch.allclose(found, alone, rtol=0, atol=tolerance):
         return "forward gave a row other numbers beside other rows; allowed: none that depend on the minibatch"
-    return ""
+    network.move(network.beside(network.own_position))  # what multiplies by parameters made as 1 does nothing there
+    kept = _Kept(network, rows)
+    outputs(rows)
+    return kept.problem()
+
+
+class _Kept:
+    """What a forward must leave as it is.
+
+    Args:
+        network: whose module has one.
+        rows: that it is given.
+    """
+
+    def __init__(self, network: FlatNetwork, rows: Tensor) -> None:
+        self._network, self._rows = network, rows
+        self._before = {what: [tensor.clone() for tensor in tensors] for what, tensors in self._now().items()}
+
+    def problem(self) -> str:
+        """Return what has been changed, or nothing."""
+        for what, tensors in self._now().items():
+            if not all(map(torch.equal, self._before[what], tensors)):
+                return f"forward changed {what}; allowed: {what} as they are"
+        return ""
+
+    def _now(self) -> dict[str, list[Tensor]]:
+        network = self._network
+        return {"its buffers": network.buffers(), "its parameters": network.parameters(), "the rows": [self._rows]}

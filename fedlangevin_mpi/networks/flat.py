@@ -104,17 +104,31 @@ class FlatNetwork:
         """Return the module's buffers, which are constants."""
         return list(self._module.buffers())
 
+    def parameters(self) -> list[Tensor]:
+        """Return the module's parameters where it was last moved."""
+        return [p.detach() for p in self._module.parameters()]
+
     def rows(self, x: Array) -> Tensor:
-        """Return rows `(..., p)` as the module takes them."""
+        """Return a copy of rows `(..., p)` as the module takes them."""
         return self._there(x).reshape(*x.shape[:-1], *self._row_shape)
 
     def _there(self, array: Array) -> Tensor:
-        """Return it where the module computes."""
-        return _aligned(array) if self._device.type == "cpu" else torch.from_numpy(array).to(self._device)
+        """Return a copy where the module computes, on a processor at an address that torch chose (`_aligned`)."""
+        return torch.from_numpy(array).to(self._device, copy=True)
 
-    def _move(self, position: Array) -> None:
-        """Give the module the parameters of a position."""
-        self._position.copy_(torch.from_numpy(position))
+    def _positions(self, theta: Array) -> Tensor:
+        return _aligned(theta) if self._device.type == "cpu" else self._there(theta)
+
+    def move(self, position: Array | Tensor) -> None:
+        """Give the module the parameters of a position.
+
+        Raises:
+            TypeError: it has another type than the network.
+        """
+        given = torch.as_tensor(position)
+        if given.dtype != self._position.dtype:
+            raise TypeError(f"a position of {given.dtype} for a network of {self._position.dtype}")
+        self._position.copy_(given)
 
     def _loss(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """Return `sum_j weight_j U_j`, of rows `(n, *row_shape)`, where the module was last moved."""
@@ -126,14 +140,30 @@ class FlatNetwork:
         return (weight * self._likelihood.losses(self._outputs_at(position, x), y, own)).sum()
 
     def probe(self, x: Array) -> None:
-        """Learn from a row of `x (n, p)` how much memory one takes, and whether the module can be vectorised."""
+        """Learn from a row of `x (n, p)` how much memory one takes, and whether the module can be vectorised.
+
+        It can where many positions at once have the outputs of one by one: not where vmap does not know an operation,
+        or the module has its parameters from somewhere that `functional_call` does not see.
+        """
         rows = self.rows(x[:1].repeat(2, axis=0))
+        self.move(self.own_position)
         self._row_bytes = self._kept(rows) - self._kept(rows[:1])
-        try:
-            with torch.no_grad():
-                vmap(self._outputs_at)(self.own_position.repeat(2, 1), rows[:, None])
-        except Exception:  # whatever vmap does not know in a module of a user's, the loop does
-            self._vectorises = False
+        positions = torch.stack([self.own_position, self.beside(self.own_position)])
+        with torch.no_grad():
+            try:
+                together = vmap(self._outputs_at)(positions, rows[:, None])
+            except Exception:
+                self._vectorises = False
+                return
+            for position, row, found in zip(positions, rows, together, strict=True):
+                self.move(position)
+                alone = self.outputs(row[None])
+                self._vectorises &= torch.allclose(found, alone, rtol=1e-3, atol=1e-3 * float(alone.abs().max()))
+
+    @staticmethod
+    def beside(position: Tensor) -> Tensor:
+        """Return a position that differs from another in every coordinate."""
+        return 1.1 * position + 0.01
 
     def _kept(self, rows: Tensor) -> int:
         """Return how many bytes autograd keeps of a forward pass."""
@@ -198,7 +228,7 @@ class FlatNetwork:
         out = np.zeros(theta.shape[:2], theta.dtype)
         with torch.no_grad():
             for c, j in np.ndindex(out.shape):
-                self._move(theta[c, j])
+                self.move(theta[c, j])
                 out[c, j] = sum(float(self._loss(*chunk)) for chunk in self._chunks(data, c, 1))
         return out
 
@@ -211,7 +241,7 @@ class FlatNetwork:
         with torch.no_grad():
             every = []
             for position in positions:
-                self._move(position)
+                self.move(position)
                 parts = [self._likelihood.predict(self.outputs(rows[s : s + chunk])) for s in starts]
                 every.append(torch.cat(parts))
         found: Array = torch.stack(every).numpy(force=True)
@@ -221,16 +251,16 @@ class FlatNetwork:
         """Return the slopes at `theta (m, dim)` in one pass; `rows_axis` is None where all have the same rows."""
         axes = (0, rows_axis, rows_axis, rows_axis)
         if theta.size <= _FEW_NUMBERS:
-            positions = self._there(theta).requires_grad_()
+            positions = self._positions(theta).requires_grad_()
             (slopes,) = torch.autograd.grad(vmap(self._loss_at, axes)(positions, *rows).sum(), positions)
         else:
-            slopes = vmap(grad(self._loss_at), axes)(self._there(theta), *rows)
+            slopes = vmap(grad(self._loss_at), axes)(self._positions(theta), *rows)
         array: Array = slopes.numpy(force=True)
         return array
 
     def _slope(self, position: Array, *rows: Tensor) -> Array:
         """Return the slope at `position (dim,)`."""
-        self._move(position)
+        self.move(position)
         slopes = torch.autograd.grad(self._loss(*rows), self._leaves, materialize_grads=True)
         array: Array = torch.cat([slope.reshape(-1) for slope in slopes]).numpy(force=True)
         return array

@@ -187,7 +187,7 @@ def _check_final(before: RunConfig, config: RunConfig) -> None:
     if final and config.iterations > before.iterations:
         raise ConfigError(
             f"iterations: found {config.iterations}; allowed: {before.iterations}, since {config.algorithm.name} keeps "
-            "its end alone, and this run has its own; a new run can begin there by initial: {name: file}"
+            "its end alone; a new run can begin there by initial: {name: file}"
         )
 
 

@@ -19,7 +19,7 @@ from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.comm.world import World, place_on_this_node
 from fedlangevin_mpi.config import RunConfig, dump_config, to_yaml
 from fedlangevin_mpi.errors import FedLangevinError
-from fedlangevin_mpi.networks.device import take
+from fedlangevin_mpi.networks.device import device_of, taken
 from fedlangevin_mpi.runtime import folder
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints, Snapshot
 from fedlangevin_mpi.runtime.engine import Engine, wants_compiled
@@ -118,9 +118,11 @@ def sample(
         segment: of draws, the one that is begun.
         terminal: as in `run`.
     """
-    with _threads(world) as threads:
+    rank_on_node, _ = place_on_this_node(world.comm)
+    device = world.agree(lambda: device_of(config.device, rank_on_node))
+    with _threads(world) as threads, taken(device):
         statistics = _draw(world, config, request, start, describe, found, segment, terminal, threads)
-        # The loop goes, and with it shards, positions and randomness: the summary takes their memory.
+        # The loop goes, and with it shards and randomness: the summary takes their memory.
         world.where = lambda: "after its last iteration"
         directory = Path(config.output.directory)
         with _logging(directory, world):
@@ -140,8 +142,6 @@ def _draw(
 ) -> dict[str, Any]:
     """Do what `sample` does up to the last draw, and return what the run took."""
     directory, now = Path(config.output.directory), time.perf_counter()
-    rank_on_node, _ = place_on_this_node(world.comm)
-    world.agree(lambda: take(config.device, rank_on_node))
     prepared = prepare(world, config, found)
     _limit_torch(threads)
     serving = isinstance(config.algorithm, Serving)

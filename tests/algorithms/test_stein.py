@@ -4,6 +4,7 @@ import mpmath
 import numba
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 from fedlangevin_mpi.algorithms.dsvgd import Dsvgd
 from fedlangevin_mpi.algorithms.serving import Target
@@ -12,6 +13,7 @@ from fedlangevin_mpi.algorithms.stein import (
     accumulated,
     kde_score,
     median_bandwidth,
+    squared_distances,
     stein_direction,
     stein_steps,
 )
@@ -71,6 +73,16 @@ def test_direction_of_one_particle_is_the_gradient(direction):
 def test_coinciding_particles_follow_the_mean_gradient(direction, dim):
     theta, slope = np.tile(np.linspace(0.3, 5, dim), (4, 1)), np.arange(4.0 * dim).reshape(4, dim)
     np.testing.assert_allclose(direction(theta, slope, 0.0), np.tile(slope.mean(0), (4, 1)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("spread", [0, 1e-7, 1e-3])
+@pytest.mark.parametrize("dim", [3, 100_000])
+def test_distances_of_close_points_have_their_digits(dim, spread):
+    rng = np.random.default_rng(1)
+    x = np.repeat(np.vstack([rng.normal(size=dim), np.ones(dim)]), 3, axis=0)
+    x[1::3] += spread * rng.normal(size=(2, dim))
+    x -= x.mean(0)
+    np.testing.assert_allclose(squared_distances(x, x), cdist(x, x, "sqeuclidean"), rtol=1e-8)
 
 
 def test_bandwidth_is_1_where_the_median_says_nothing():

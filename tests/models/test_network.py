@@ -205,6 +205,14 @@ def test_networks_are_of_float32_unless_one_says_otherwise():
             "self.layer(x) + self.b.add_(1)",
             "other numbers for the same|changed its buffers",
         ),
+        ("pass", "self.layer(x.relu_())", "forward changed the rows; allowed: the rows as they are"),
+        # Not at 1, where it is made.
+        ("self.s = nn.Parameter(torch.ones(5))", "self.layer(x.mul_(self.s))", "forward changed the rows"),
+        (
+            "pass",
+            "self.layer(x) + 0 * self.layer.weight.data.clamp_(-0.01, 0.01).sum()",
+            "forward changed its parameters",
+        ),
         ("pass", "self.layer(x)[:, :2]", r"returned shape \(4, 2\); allowed: \(4, k\), .* k = 3 or more"),
         ("pass", "self.layer(x).sum()", r"returned shape \(\)"),
         ("pass", "(self.layer(x), x)", "forward returned tuple; allowed: a tensor"),
@@ -242,6 +250,28 @@ def test_a_module_that_vmap_does_not_know_is_looped_over(user_module):
         mine(user_module, forward="self.layer(x) * (1.0 if float(self.layer(x).sum().detach()) > 1e9 else 2.0)")
     )
     assert not data.network._at_once(20, 4)
+
+
+def test_a_module_that_has_parameters_from_elsewhere_is_looped_over(user_module):
+    module = mine(user_module, "self.list = [self.layer.weight]", "x @ self.list[0].T")
+    network = pack(module).network
+    assert not network._at_once(20, 4)
+    network.move(2 * network.own_position)
+    torch = pytest.importorskip("torch")
+    x = torch.ones(1, 5)
+    torch.testing.assert_close(network.outputs(x), 2 * network.own_position[:15].reshape(3, 5).sum(1)[None])
+
+
+def test_a_network_is_checked_where_it_was_made_after_a_run_that_diverged(user_module):
+    module = mine(user_module)
+    network = pack(module).network
+    network.move(np.full(network.dim, np.nan, np.float32))
+    assert pack(module).network is network
+
+
+def test_a_position_of_another_type_is_refused(user_module):
+    with pytest.raises(TypeError, match="a position of torch.float64 for a network of torch.float32"):
+        pack(mine(user_module)).network.move(np.zeros(18))
 
 
 def test_parameters_are_named_as_the_module_names_them():

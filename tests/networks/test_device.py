@@ -3,6 +3,8 @@
 Torch's device `meta` has shapes and no numbers; nothing else is needed to see where operands lie.
 """
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -75,7 +77,7 @@ def test_every_operand_of_a_gradient_lies_on_the_device(name, together, few, lef
     monkeypatch.setattr(flat, "_TOGETHER", together)
     monkeypatch.setattr(flat, "_FEW_NUMBERS", few)
     network, data, theta, rows = problem(name, "meta")
-    network.probe(data.x)
+    network._row_bytes = 100  # `probe` needs numbers
     assert network.gradient_of_rows(theta, data, rows, 0).shape == theta.shape
     if name == "lenet5":
         assert network.gradient_of_rows(theta, data, augmented(rows), 0).shape == theta.shape
@@ -94,37 +96,45 @@ def test_operands_that_lie_apart_are_found(left, monkeypatch):
 @needs_gpu
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_gpu_and_a_processor_agree(name):
-    device.take("cuda", 0)
-    try:
-        found = []
-        for where in (device.current(), "cpu"):
+    found = []
+    for where in (device.device_of("cuda", 0), "cpu"):
+        with device.taken(where):
             network, data, theta, rows = problem(name, where)
             network.probe(data.x)
             gradients = network.gradient_of_rows(theta, data, rows, 0), network.gradient_of_all(theta, data)
             found.append([*gradients, network.losses(theta, data), network.predict(theta[0], data.x)])
-        for ours, theirs in zip(*found, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
-    finally:
-        device.take("cpu", 0)
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_no_gpu_is_said():
     with pytest.raises(ConfigError, match="device: found 'cuda', but torch .* finds no GPU here; allowed: cpu"):
-        device.take("cuda", 0)
+        device.device_of("cuda", 0)
 
 
 def test_ranks_of_a_node_take_its_gpus_in_turn(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    was = torch.are_deterministic_algorithms_enabled()
-    try:
-        taken = []
-        for rank in range(4):
-            device.take("cuda", rank)
-            taken.append(device.current())
-        assert taken == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
-    finally:
-        torch.use_deterministic_algorithms(was)
-        device.take("cpu", 0)
-    assert device.current() == "cpu"
+    assert [device.device_of("cuda", rank) for rank in range(4)] == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
+    assert device.device_of("cpu", 3) == "cpu"
+
+
+def test_a_run_on_a_gpu_leaves_torch_as_it_was(monkeypatch):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+
+    def settings():
+        flags = torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+        return flags, torch.are_deterministic_algorithms_enabled()
+
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    before = settings()
+    with device.taken("cuda:1"):
+        assert (device.current(), settings()) == ("cuda:1", ((False, False, False), True))
+    assert (device.current(), settings()) == ("cpu", before)
+
+
+def test_torch_is_asked_for(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ConfigError, match="pip install"):
+        device.device_of("cuda", 0)

@@ -62,7 +62,7 @@ PUBLISHED = {  # accuracy in %, 1e3 ECE, 1e2 Brier score, 1e2 negative log likel
     "FedAvg": "",
 }
 COLUMNS = {"accuracy": ("accuracy %", 100), "ece": ("1e3 ECE", 1e3), "brier": ("1e2 BS", 100), "nll": ("1e2 nNLL", 100)}
-FIRST_STEP = 0.1  # on the mean loss of a client's rows
+STEP = 0.05  # on the mean loss of a client's rows
 PAPERS_ROWS = 60_000
 
 
@@ -95,7 +95,7 @@ def of_folder(path: str | None) -> dict[str, Any]:
 def scaled(rows: int) -> dict[str, Any]:
     """Return step and temperature for so many rows (the config's are those for its own)."""
     clients = with_overrides(CONFIG, {}).clients or 1
-    return {"algorithm.step_size": FIRST_STEP * clients / rows, "algorithm.temperature": rows / PAPERS_ROWS}
+    return {"algorithm.step_size": STEP * clients / rows, "algorithm.temperature": rows / PAPERS_ROWS}
 
 
 def cell(values: tuple[float, ...]) -> str:

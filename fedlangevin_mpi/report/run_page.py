@@ -141,18 +141,17 @@ def _clients(run: Run, summary: Mapping[str, Any], listed: Sequence[int], law: L
         centre, sd, of = law.mean[listed], np.sqrt(np.diag(law.covariance))[listed], "the exact posterior mean"
     errors = contents.client_offsets(run, listed, centre, np.nan_to_num(sd))
     title = "distance, posterior sd"
-    farthest = int(np.argmax(errors))
-    alternative = (
-        f"Client {farthest} is farthest, {errors[farthest]:.3g}; the mean over clients is {errors.mean():.3g}."
-    )
+    farthest = run.owners[int(np.argmax(errors))]
+    alternative = f"Client {farthest} is farthest, {errors.max():.3g}; the mean over clients is {errors.mean():.3g}."
     caption = f"How far each client's mean is from {of}: root mean square over parameters, in posterior sd."
     graph = _graph(run)
     if graph is None:
-        yield picture(run_plots.agents(errors, title), "clients", f"A bar a client. {alternative}", caption)
+        yield picture(run_plots.agents(run.owners, errors, title), "clients", f"A bar a client. {alternative}", caption)
     else:
         edges = graph.number_of_edges()
         text = f"Graph of {len(graph)} clients and {edges} edges, clients coloured by distance. {alternative}"
-        yield picture(run_plots.network(graph, errors, title), "network", text, f"The clients' graph. {caption}")
+        drawn = run_plots.network(graph, run.owners, errors, title)
+        yield picture(drawn, "network", text, f"The clients' graph. {caption}")
     if "consensus" in summary:
         seen = summary["consensus"]
         yield picture(

@@ -27,26 +27,28 @@ def consensus(iterations: Sequence[int], distances: Sequence[float | None]) -> F
     return figure
 
 
-def agents(errors: Array, title: str) -> Figure:
+def agents(numbers: Sequence[int], errors: Array, title: str) -> Figure:
     """Draw a bar a client.
 
     Args:
+        numbers: of the clients.
         errors: `(client,)`.
         title: of the axis.
     """
     figure = Figure(figsize=(_WIDTH, 2.2), layout="constrained")
     axes = figure.subplots()
-    axes.bar(np.arange(len(errors)), errors)
+    axes.bar(numbers, errors)
     axes.set_xlabel("client")
     axes.set_ylabel(title)
     return figure
 
 
-def network(graph: nx.Graph, errors: Array, title: str) -> Figure:
+def network(graph: nx.Graph, numbers: Sequence[int], errors: Array, title: str) -> Figure:
     """Draw the clients' graph, each client in the colour of its error.
 
     Args:
-        graph: over the clients 0 to N - 1.
+        graph: of nodes 0 to N - 1.
+        numbers: of the clients that they are.
         errors: `(N,)`.
         title: of the colours.
     """
@@ -63,7 +65,8 @@ def network(graph: nx.Graph, errors: Array, title: str) -> Figure:
     if not crowded:
         for node, (x, y) in enumerate(points):
             light = errors[node] > (errors.min() + errors.max()) / 2  # the bright half of viridis
-            axes.text(x, y, str(node), ha="center", va="center", fontsize=8, color="#111111" if light else "#ffffff")
+            colour = "#111111" if light else "#ffffff"
+            axes.text(x, y, str(numbers[node]), ha="center", va="center", fontsize=8, color=colour)
     figure.colorbar(shades, ax=axes, label=title, shrink=0.8)
     return figure
 

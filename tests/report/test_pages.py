@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
+import networkx as nx
 import numpy as np
 import pytest
 
 from fedlangevin_mpi.errors import ConfigError, FedLangevinError, StoreError
-from fedlangevin_mpi.report import contents
+from fedlangevin_mpi.report import contents, run_plots
 from fedlangevin_mpi.report.comparison import comparison
 from fedlangevin_mpi.report.html import write_report
 from fedlangevin_mpi.report.run_page import run_page
+from tests.report.conftest import RING, sampled
 
 
 class Page(HTMLParser):
@@ -57,6 +59,26 @@ def test_a_runs_page_has_its_figures_with_their_words(runs, tmp_path, name, figu
     found = page(runs[name].directory, tmp_path=tmp_path)
     well_made(found)
     assert len(found.of("figure")) == figures
+
+
+@pytest.mark.parametrize("gossips", [False, True])
+def test_clients_keep_their_numbers_where_others_are_left_out(tmp_path, gossips):
+    gossip = {"algorithm": {"name": "de_sgld", "step_size": 0.05}, "topology": RING}
+    average = {"algorithm": {"name": "fald", "step_size": 0.05, "communication_probability": 0.5}}
+    data = {"model": {"name": "gaussian"}, "data": {"name": "synthetic_gaussian", "dim": 2}}
+    run = sampled(tmp_path / "run", clients=5, dropped_clients=[0], **data, **(gossip if gossips else average))
+    law = contents.exact_posterior(run)
+    offsets = contents.client_offsets(run, [0, 1], law.mean, np.sqrt(np.diag(law.covariance)))
+    farthest = [1, 2, 3, 4][int(np.argmax(offsets))]
+    assert f"Client {farthest} is farthest, {offsets.max():.3g};" in run_page(run).clients[0].svg
+
+
+def test_pictures_of_clients_say_their_numbers():
+    numbers, errors = [1, 3, 4], np.array([0.1, 0.3, 0.2])
+    texts = run_plots.network(nx.path_graph(3), numbers, errors, "distance").axes[0].texts
+    assert [text.get_text() for text in texts] == ["1", "3", "4"]
+    bars = run_plots.agents(numbers, errors, "distance").axes[0].patches
+    assert [bar.get_x() + bar.get_width() / 2 for bar in bars] == pytest.approx(numbers)
 
 
 def test_a_comparison_has_a_column_a_run(runs, tmp_path):

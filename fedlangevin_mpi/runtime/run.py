@@ -145,7 +145,7 @@ def _draw(
     prepared = prepare(world, config, found)
     _limit_torch(threads)
     serving = isinstance(config.algorithm, Serving)
-    owners, begun = 1 if serving else prepared.placement.total, found.iteration if found else 0
+    owners, begun = 1 if serving else prepared.placement.total, found.iteration if found else None
     predictive = drawn_predictive(world, prepared)
     checkpoint = world.sum(checkpoint_bytes(prepared, predictive))
     world.from_root(lambda: check_space(config, owners, prepared.dim, directory, begun, checkpoint))

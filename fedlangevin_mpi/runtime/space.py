@@ -29,7 +29,7 @@ def checkpoint_bytes(prepared: Prepared, predictive: DrawnPredictive | None) -> 
 
 
 def check_space(
-    config: RunConfig, clients: int, dim: int, directory: Path, begun: int = 0, checkpoint: int = 0
+    config: RunConfig, clients: int, dim: int, directory: Path, begun: int | None = None, checkpoint: int = 0
 ) -> None:
     """Compare the size of what is to be written with the free space of the folder's file system.
 
@@ -38,18 +38,19 @@ def check_space(
         clients: who have draws: all of them, or with a server it alone.
         dim: parameters.
         directory: the run's folder, which need not be there.
-        begun: iterations that were done before; their draws have their room already.
+        begun: iterations that were done before, whose draws have their room already; None: none, and what the folder
+            holds of an older run will be gone.
         checkpoint: bytes of one, of all ranks; two are kept while the next is written.
 
     Raises:
         ConfigError: there is less room than that.
     """
     number = 4 if config.dtype == "float32" else 8
-    draws = config.draws - max(0, begun - config.warmup) // config.thin
+    draws = config.draws - max(0, (begun or 0) - config.warmup) // config.thin
     each = 0 if config.output.store == "predictive" else clients * config.chains * dim * number
     size = draws * each + 3 * checkpoint
     there = next(folder for folder in (directory.absolute(), *directory.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(there).free + (_held(directory) if begun is None else 0)
     shape = f"{draws:,} draws of {clients} clients, {config.chains} chains, {dim:,} parameters"
     shape = f"{shape} and checkpoints" if each else "checkpoints"
     if size > free:
@@ -59,3 +60,8 @@ def check_space(
         )
     if size > _MUCH:
         log.info("%s will take %.3g GB of the %.3g GB that are free", shape, size / 1e9, free / 1e9)
+
+
+def _held(directory: Path) -> int:
+    """Return how many bytes of disk the files in a folder take."""
+    return sum(path.lstat().st_blocks * 512 for path in directory.rglob("*") if not path.is_dir())

@@ -1,4 +1,5 @@
 import logging
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -43,6 +44,16 @@ def test_a_resume_needs_room_for_what_is_to_come(tmp_path, monkeypatch):
     for begun in (0, 50, 699):
         with pytest.raises(ConfigError, match="GB free"):
             space.check_space(config(), 4, 1_000_000, tmp_path, begun)
+
+
+def test_a_run_that_is_replaced_gives_its_room_back(tmp_path, monkeypatch):
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "rank-00000.h5").write_bytes(os.urandom(10**6))
+    size, number = 100 * 4 * 2 * 100_000 * 8, 10**6
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=size - number))
+    space.check_space(config(), 4, 100_000, tmp_path)
+    with pytest.raises(ConfigError, match="GB free"):
+        space.check_space(config(), 4, 100_000, tmp_path, begun=0)
 
 
 def test_small_runs_say_nothing(tmp_path, caplog):

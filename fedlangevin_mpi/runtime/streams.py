@@ -13,11 +13,12 @@ import numpy as np
 
 from fedlangevin_mpi.generic import Rows
 from fedlangevin_mpi.keys import Purpose, generator
+from fedlangevin_mpi.runtime.normals import standard_normals
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _TARGET_BYTES = 2 << 20  # fits a core's cache
-_LARGEST_BYTES = 64 << 20
+_LARGEST_BYTES = 16 << 20
 _SHORTEST, _LONGEST = 16, 4096
 
 
@@ -25,7 +26,7 @@ def block_length(clients: int, chains: int, dim: int, rows: int, itemsize: int) 
     """Return the iterations of a block, a function of the config alone.
 
     About 2 MiB of randomness over all clients; at least 16 iterations, so that setting up generators stays cheap,
-    unless these take more than 64 MiB.
+    unless these take more than 16 MiB.
 
     Args:
         clients: all clients of the run.
@@ -75,13 +76,13 @@ class BlockStreams:
     def noise(self) -> Array:
         """Return private standard normals `(T, clients_here, chains, dim)`."""
         shape = (len(self.iterations), self.chains, self.dim)
-        each = [self._of_client(Purpose.NOISE, c).standard_normal(shape, self.dtype.type) for c in self.clients]
+        each = [standard_normals(self._of_client(Purpose.NOISE, c), shape, self.dtype) for c in self.clients]
         return each[0][:, None] if len(each) == 1 else np.stack(each, axis=1)
 
     def common_noise(self) -> Array:
         """Return standard normals `(T, chains, dim)` that all clients share."""
         shape = (len(self.iterations), self.chains, self.dim)
-        return self._shared(Purpose.COMMON_NOISE).standard_normal(shape, self.dtype.type)
+        return standard_normals(self._shared(Purpose.COMMON_NOISE), shape, self.dtype)
 
     def communication(self, probability: float) -> Array:
         """Return the communication coins, `(T, chains)` bool."""

@@ -12,7 +12,8 @@ is a fixed point (Bui et al. 2018, property 4):
 
 with `grad_mu` that of the mean parameters: `(E[H] m - E[g], -E[H] / 2)` for gradient g and Hessian H of `L_k`. Both
 expectations come from gradients at S reparameterised samples `theta = m + R^-T z`, in pairs z and -z, as
-`E[H] = E[g z'] R'` (Price). A step that would leave the positive definite precisions is halved until it does not.
+`E[H] = E[g z'] R'` (Price). A step that would leave the positive definite precisions is halved until it does not; with a
+diagonal covariance, that of the parameters whose precisions would.
 
 Scheduled alone and undamped, agents replace q (the paper's algorithm 1). Several at once add damped changes,
 `eta += rho_d sum_k (eta^k - eta)`, and keep the same share in their factors, so `eta = eta_0 + sum_k eta_k` always
@@ -36,6 +37,7 @@ from fedlangevin_mpi.algorithms.base import Array
 from fedlangevin_mpi.algorithms.natural import (
     Root,
     checked_root,
+    is_mean_field,
     mean_of,
     natural,
     precision_of,
@@ -48,6 +50,9 @@ from fedlangevin_mpi.algorithms.serving import Sent, Target, Together, Turn
 from fedlangevin_mpi.generic import gradient
 
 _HALVINGS = 60
+
+MOST_FULL = 10_000
+"""Parameters whose covariance is worth a matrix: 0.8 GB, and a Cholesky factor a step."""
 
 
 @dataclass
@@ -84,6 +89,8 @@ def reparameterised_fit(start: Array, cavity: Array, target: Target, turn: Turn,
         hessian = _mean_hessian(slopes, z, root)
         pull = hessian * mean if hessian.ndim == 1 else hessian @ mean
         optimum = cavity + natural(pull - slopes.mean(0), hessian) / alpha
+        if not np.isfinite(optimum).all():
+            return optimum  # an agent that would send it says so
         eta = _damped(eta, optimum, turn.steps[step])
     return eta
 
@@ -98,12 +105,18 @@ def _mean_hessian(slopes: Array, z: Array, root: Root) -> Array:
 
 def _damped(eta: Array, optimum: Array, rho: float) -> Array:
     """Return `(1 - rho) eta + rho optimum`, rho halved until the precision is positive definite."""
+    share: Any = np.full(eta.shape[1], rho) if is_mean_field(eta) else rho
     for _ in range(_HALVINGS):
-        new: Array = (1 - rho) * eta + rho * optimum
+        new: Array = (1 - share) * eta + share * optimum
         if root_of(new) is not None:
             return new
-        rho /= 2
+        share = np.where(new[1] < 0, share, share / 2) if is_mean_field(eta) else share / 2
     return eta
+
+
+def _is_proper(precision: Array) -> bool:
+    smallest = precision.min() if precision.ndim == 1 else np.linalg.eigvalsh(precision)[0]
+    return bool(smallest > 0)
 
 
 class GaussianVariational(Together):
@@ -119,15 +132,23 @@ class GaussianVariational(Together):
     ] = 0.1
     samples: Annotated[int, Field(ge=2, multiple_of=2, description="S: of q in a natural-gradient step")] = 32
 
+    def positions(self, rows: int) -> int:
+        """Return S."""
+        return self.samples
+
     def normals(self, rows: int) -> int:
         """Return S / 2."""
         return self.samples // 2
 
     def refusal(self, dim: int, target: Target, start: Array) -> str | None:
-        """Refuse a prior that is not Gaussian."""
-        proper = target.normal_prior is not None and np.linalg.eigvalsh(target.normal_prior[1])[0] > 0
-        if target.normal_prior is None or (target.quadratic is None and not proper):
-            found = "not Gaussian, or too large for a matrix" if target.normal_prior is None else "flat"
+        """Refuse a prior that is not Gaussian, and matrices that are too large."""
+        if self.covariance == "full" and dim > MOST_FULL:
+            return (
+                f"algorithm.covariance: found full, a matrix of {dim:,} x {dim:,}; allowed: diagonal for more than "
+                f"{MOST_FULL:,} parameters"
+            )
+        if target.normal_prior is None or (target.quadratic is None and not _is_proper(target.normal_prior[1])):
+            found = "not Gaussian" if target.normal_prior is None else "flat"
             return (
                 f"model: found a prior that is {found}; allowed: a Gaussian one for {self.name}, whose q starts with "
                 "it (a finite prior_scale, or prior: {name: normal})"
@@ -138,7 +159,10 @@ class GaussianVariational(Together):
         """Return the prior's natural parameters: `q^(0) = p_0`."""
         assert target.normal_prior is not None  # by refusal
         mean, precision = target.normal_prior
-        return natural(precision @ mean, precision if self.covariance == "full" else np.diagonal(precision))
+        full = self.covariance == "full"
+        if precision.ndim == 1:
+            return natural(precision * mean, np.diag(precision) if full else precision)
+        return natural(precision @ mean, precision if full else np.diagonal(precision))
 
     def agent(self, start: Array, target: Target) -> GaussianFactor:
         """Return the factor 1."""
@@ -165,7 +189,7 @@ class GaussianVariational(Together):
 
     def gradients(self, target: Target, steps: int, rows: int) -> int:
         """Return L S, or 0 in closed form."""
-        return 0 if target.quadratic is not None else steps * self.samples
+        return 0 if target.quadratic is not None else super().gradients(target, steps, rows)
 
 
 class Pvi(GaussianVariational):

@@ -34,7 +34,8 @@ class Target(NamedTuple):
         likelihood: data whose potential is `L_k`, for `gradient`; one client, prior weight 0.
         prior: data whose potential is the whole `U0 = -log p_0`, for `gradient`; one client without rows.
         quadratic: `m (d,)` and `H (d, d)` where `L_k` is `1/2 (theta - m)' H (theta - m)`; None where it is not.
-        normal_prior: mean `(d,)` and precision `(d, d)` of a Gaussian prior; None where it is none.
+        normal_prior: mean `(d,)` and precision of a Gaussian prior, `(d, d)` or its diagonal `(d,)`; None where it is
+            none.
     """
 
     likelihood: Any
@@ -58,7 +59,7 @@ class Turn(NamedTuple):
         agent: k.
         agents: K, how many there are.
         steps: `(L,)` step sizes of the local iterations.
-        batch: the minibatch of every local iteration, or everything; one client, chains are the dealt rows.
+        batch: the minibatch of every local iteration, or everything; one client, chains are the `positions`.
         noise: `(L, n, d)` standard normals, n as `normals` says; n = 0 where the algorithm takes none.
     """
 
@@ -148,6 +149,10 @@ class Serving(Method):
         first = iteration * self.local_iterations
         return steps_at(self.step_size, np.arange(first, first + count))
 
+    def positions(self, rows: int) -> int:
+        """Return at how many positions a local iteration takes gradients, where so many rows are dealt."""
+        return rows
+
     def normals(self, rows: int) -> int:
         """Return how many normal vectors a local iteration takes for so many rows."""
         return 0
@@ -226,7 +231,7 @@ class Serving(Method):
 
     def gradients(self, target: Target, steps: int, rows: int) -> int:
         """Return the evaluations of `L_k`'s gradient in a turn of so many local iterations on so many rows."""
-        return steps * rows
+        return steps * self.positions(rows)
 
     @model_validator(mode="after")
     def _known_schedule(self) -> Self:

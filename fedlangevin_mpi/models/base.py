@@ -97,7 +97,10 @@ class Model(BaseModel):
         return self.pack([empty], [1.0], facts, dtype)
 
     def normal_prior(self, facts: Facts) -> tuple[Array, Array] | None:
-        """Return mean `(d,)` and precision `(d, d)` of a Gaussian prior, 0 where it is flat; None of another."""
+        """Return mean `(d,)` and precision of a Gaussian prior, None of another.
+
+        The precision is a matrix `(d, d)` or, of independent parameters, its diagonal `(d,)`; 0 where it is flat.
+        """
         return None
 
     def potential(self, theta: Array, data: Any) -> Array:

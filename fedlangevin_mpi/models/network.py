@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from fedlangevin_mpi.networks.flat import FlatNetwork
     from fedlangevin_mpi.networks.likelihoods import Likelihood
 
-MOST_DENSE = 2000
-"""Parameters whose prior's precision is worth a matrix, as `pvi` and `gvi` take it."""
-
 _KEY = "model.module"
 _BUILT_IN = ("lenet5", "mlp", "resnet20")
 _IMAGES = ("lenet5", "resnet20")
@@ -173,10 +170,9 @@ class Network(Model):
         """Return `U_i` up to a constant."""
         return data.network.losses(theta, data) + gaussian_prior_potential(theta, data)
 
-    def normal_prior(self, facts: Facts) -> tuple[Array, Array] | None:
-        """Return that of `N(0, prior_scale^2 I)`; None where its matrix would be too large."""
-        dim = self.dimension(facts)
-        return isotropic_normal(dim, self._scale) if dim <= MOST_DENSE else None
+    def normal_prior(self, facts: Facts) -> tuple[Array, Array]:
+        """Return `N(0, prior_scale^2 I)`."""
+        return isotropic_normal(self.dimension(facts), self._scale)
 
     def prior_draws(self, generator: np.random.Generator, chains: int, dim: int) -> Array | None:
         """Return draws of `N(0, prior_scale^2 I)`."""
@@ -204,7 +200,8 @@ class Network(Model):
         if self.likelihood == "categorical":
             return None
         if self.noise_scale == "learned":
-            return np.exp(positions[:, -1:])
+            with np.errstate(over="ignore"):  # far from any mode
+                return np.exp(positions[:, -1:])
         return np.full((len(positions), 1), self.noise_scale)
 
     def predictive_positions(self, dim: int, rows: int) -> int:

@@ -101,8 +101,8 @@ def gaussian_prior_precision(prior_weights: Sequence[float], scale: float, dtype
 
 
 def isotropic_normal(dim: int, scale: float) -> tuple[Array, Array]:
-    """Return mean `(d,)` and precision `(d, d)` of the prior `N(0, s^2 I)`, 0 where it is flat."""
-    return np.zeros(dim), np.eye(dim) / scale / scale
+    """Return mean and diagonal of the precision, both `(d,)`, of the prior `N(0, s^2 I)`, 0 where it is flat."""
+    return np.zeros(dim), np.full(dim, 1 / scale / scale)
 
 
 def gaussian_prior_potential(theta: Array, data: Any) -> Array:

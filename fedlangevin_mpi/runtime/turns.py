@@ -57,18 +57,18 @@ class Turns:
         if normals := algorithm.normals(rows):
             own = generator(self._seed, Purpose.NOISE, deal.agent, iteration)
             noise = own.standard_normal((count, normals, self._dim))
-        batch = self._batch(iteration, deal.agent, count, rows, size)
+        batch = self._batch(iteration, deal.agent, count, algorithm.positions(rows), size)
         return Turn(iteration, deal.agent, self._agents, steps, batch, noise)
 
-    def _batch(self, iteration: int, agent: int, count: int, rows: int, size: int) -> Rows | Everything:
+    def _batch(self, iteration: int, agent: int, count: int, positions: int, size: int) -> Rows | Everything:
         if self._algorithm.batch_size is None:
             return Everything(1)
         drawn = min(self._algorithm.batch_size, size)
-        sets = 1 if self._algorithm.shared_rows else rows
+        sets = 1 if self._algorithm.shared_rows else positions
         uniforms = generator(self._seed, Purpose.ROWS, agent, iteration).random((count, sets, drawn))
         chosen = np.empty((count, 1, sets, drawn), np.int64)
         self._fill(uniforms, np.arange(size), 0, chosen, 0)
-        index = np.repeat(chosen, rows // sets, axis=2)
+        index = np.repeat(chosen, positions // sets, axis=2)
         return Rows(index, np.array([drawn]), np.full((1, drawn), size / drawn))
 
     def normals(self, iteration: int) -> Array:

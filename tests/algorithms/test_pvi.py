@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from fedlangevin_mpi.algorithms.natural import mean_of, natural, precision_of, root_of, sample
-from fedlangevin_mpi.algorithms.pvi import Pvi, conjugate_fit
+from fedlangevin_mpi.algorithms.pvi import MOST_FULL, Pvi, _damped, conjugate_fit
 from fedlangevin_mpi.algorithms.serving import Deal, Sent, Target, Turn
 from fedlangevin_mpi.data.shard import Shard
 from fedlangevin_mpi.errors import FedLangevinError
@@ -146,6 +146,31 @@ def test_a_step_out_of_the_positive_definite_precisions_is_halved():
     turn = Turn(0, 0, 1, np.ones(30), Everything(1), np.random.default_rng(0).normal(size=(30, 16, 1)))
     eta = algorithm.work(None, algorithm.agent(None, target), target, algorithm.served(None, target), turn)
     assert root_of(eta) is not None
+
+
+def test_of_mean_field_the_step_of_each_parameter_is_halved_alone():
+    eta, improper = natural(np.zeros(3), np.ones(3)), natural(np.ones(3), np.array([5.0, -7.0, 1.0]))
+    moved = _damped(eta, improper, 0.5)
+    # 1 - rho - 7 rho is positive for rho = 1/16; the others take the whole step.
+    np.testing.assert_allclose(-2 * moved[1], [3, 0.5, 1])
+    np.testing.assert_allclose(moved[0], [0.5, 1 / 16, 0.5])
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_a_fit_that_is_not_finite_is_what_an_agent_would_send(covariance):
+    target, _ = logistic_target()
+    algorithm = Pvi(name="pvi", global_iterations=1, covariance=covariance, local_iterations=2)
+    turn = Turn(0, 0, 1, np.ones(2), Everything(1), np.full((2, 16, 2), np.nan))
+    sent = algorithm.work(None, algorithm.agent(None, target), target, algorithm.served(None, target), turn)
+    assert not np.isfinite(sent).all()
+
+
+def test_a_full_covariance_of_a_large_model_is_refused():
+    prior = np.zeros(MOST_FULL + 1), np.ones(MOST_FULL + 1)
+    target = Target(None, None, None, prior)
+    found = Pvi(name="pvi", global_iterations=1).refusal(MOST_FULL + 1, target, None)
+    assert "covariance: found full, a matrix of 10,001 x 10,001; allowed: diagonal" in found
+    assert Pvi(name="pvi", global_iterations=1, covariance="diagonal").refusal(MOST_FULL + 1, target, None) is None
 
 
 def test_natural_parameters_are_the_papers():

@@ -62,7 +62,11 @@ class Prepared:
 
     def notes(self) -> list[str]:
         """Return what a user should be told before the run."""
-        return self.config.algorithm.notes() + (self.mixing.notes if self.mixing else [])
+        found = self.config.algorithm.notes() + (self.mixing.notes if self.mixing else [])
+        start, algorithm = self.config.initial.name, self.config.algorithm
+        if isinstance(algorithm, Serving) and algorithm.natural and start != "prior":
+            found.append(f"initial: {start} changes nothing: q of {algorithm.name} starts as the prior")
+        return found
 
 
 def prepare(world: World, config: RunConfig, found: Snapshot | None = None) -> Prepared:

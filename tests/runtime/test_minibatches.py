@@ -1,4 +1,4 @@
-"""Every algorithm with minibatches: one of all rows is the full gradient, so nothing but the order of sums may differ."""
+"""Every algorithm with minibatches: one of all rows is the full gradient, but for the order of sums."""
 
 from __future__ import annotations
 

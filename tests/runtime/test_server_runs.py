@@ -96,11 +96,17 @@ def test_what_cannot_be_run_is_refused(tmp_path, algorithm, more, message):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("start", "said"), [("zeros", 1), ("prior", 0)])
+def test_a_start_that_pvi_does_not_take_is_said_to_change_nothing(tmp_path, caplog, start, said):
+    serve(tmp_path, settings("pvi"), LINEAR, ROWS, 3, initial={"name": start})
+    assert caplog.text.count("initial: zeros changes nothing: q of pvi starts as the prior") == said
+
+
 def test_pvi_wants_a_gaussian_prior(tmp_path):
     uniform = {"name": "gaussian_mixture", "prior": {"name": "uniform", "low": -6.0, "high": 6.0}}
     with pytest.raises(
         ConfigError,
-        match="model: found a prior that is not Gaussian, or too large for a matrix; allowed: a Gaussian one",
+        match="model: found a prior that is not Gaussian; allowed: a Gaussian one",
     ):
         serve(tmp_path, settings("pvi"), uniform, {"name": "toy_mixture_1d"}, 2)
     flat = {"name": "logistic_regression", "prior_scale": float("inf")}

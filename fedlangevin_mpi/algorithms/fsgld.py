@@ -29,6 +29,9 @@ from fedlangevin_mpi.algorithms.serving import Target, Turn
 from fedlangevin_mpi.algorithms.travelling import Force
 from fedlangevin_mpi.generic import Everything, gradient
 
+MOST_FITTED = 5_000
+"""Parameters of a surrogate whose Hessian is worth its 2 d gradients a Newton step: 0.8 GB."""
+
 _NEWTON_STEPS = 100
 _HALVINGS = 30
 _DIFFERENCE = 1e-4
@@ -49,6 +52,15 @@ class Fsgld(TravellingChains):
     shares: ClassVar[bool] = True
 
     name: Literal["fsgld"] = "fsgld"
+
+    def refusal(self, dim: int, target: Target, start: Array) -> str | None:
+        """Refuse Hessians that are too large."""
+        if dim > MOST_FITTED and target.quadratic is None:
+            return (
+                f"algorithm.name: found fsgld for {dim:,} parameters; allowed: up to {MOST_FITTED:,}, as the Hessian of "
+                "every client's surrogate is a matrix; or dsgld, which has none"
+            )
+        return None
 
     def agent(self, start: Array, target: Target) -> Surrogates:
         """Fit this agent's surrogate."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedlangevin_mpi.algorithms.dsgld import Dsgld
-from fedlangevin_mpi.algorithms.fsgld import surrogate
+from fedlangevin_mpi.algorithms.fsgld import MOST_FITTED, Fsgld, surrogate
 from fedlangevin_mpi.algorithms.serving import Target
 from fedlangevin_mpi.data.shard import Shard
 from fedlangevin_mpi.evaluate import exact
@@ -89,6 +89,15 @@ def test_surrogate_of_a_logistic_likelihood_is_its_expansion_at_the_mode():
         mode = mode - np.linalg.solve(H + np.eye(3) / 4, x.T @ (p - y) + mode / 4)
     np.testing.assert_allclose(curvature, H, rtol=1e-5)
     np.testing.assert_allclose(eta[0] - curvature @ mode, -x.T @ (p - y), atol=1e-5)
+
+
+def test_surrogates_of_too_many_parameters_are_refused():
+    algorithm, large = Fsgld(name="fsgld", step_size=1e-3, global_iterations=1), MOST_FITTED + 1
+    assert "found fsgld for 5,001 parameters; allowed: up to 5,000" in algorithm.refusal(
+        large, Target(None, None, None, None), None
+    )
+    assert algorithm.refusal(large, Target(None, None, (None, None), None), None) is None
+    assert algorithm.refusal(MOST_FITTED, Target(None, None, None, None), None) is None
 
 
 def test_sequential_descent_has_a_share_of_the_prior_at_every_client(tmp_path):

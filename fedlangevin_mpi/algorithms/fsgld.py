@@ -57,8 +57,8 @@ class Fsgld(TravellingChains):
         """Refuse Hessians that are too large."""
         if dim > MOST_FITTED and target.quadratic is None:
             return (
-                f"algorithm.name: found fsgld for {dim:,} parameters; allowed: up to {MOST_FITTED:,}, as the Hessian of "
-                "every client's surrogate is a matrix; or dsgld, which has none"
+                f"algorithm.name: found fsgld for {dim:,} parameters; allowed: up to {MOST_FITTED:,}, as a client's "
+                "surrogate has a Hessian; or dsgld, which has none"
             )
         return None
 

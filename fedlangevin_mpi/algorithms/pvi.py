@@ -12,8 +12,8 @@ is a fixed point (Bui et al. 2018, property 4):
 
 with `grad_mu` that of the mean parameters: `(E[H] m - E[g], -E[H] / 2)` for gradient g and Hessian H of `L_k`. Both
 expectations come from gradients at S reparameterised samples `theta = m + R^-T z`, in pairs z and -z, as
-`E[H] = E[g z'] R'` (Price). A step that would leave the positive definite precisions is halved until it does not; with a
-diagonal covariance, that of the parameters whose precisions would.
+`E[H] = E[g z'] R'` (Price). A step that would leave the positive definite precisions is halved until it does not; of a
+diagonal covariance, each parameter's own.
 
 Scheduled alone and undamped, agents replace q (the paper's algorithm 1). Several at once add damped changes,
 `eta += rho_d sum_k (eta^k - eta)`, and keep the same share in their factors, so `eta = eta_0 + sum_k eta_k` always

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -14,18 +15,20 @@ from fedlangevin_mpi.algorithms.base import Method
 from fedlangevin_mpi.algorithms.de_sghmc import DeSghmc
 from fedlangevin_mpi.algorithms.de_sgld import DeSgld
 from fedlangevin_mpi.algorithms.dgd import Dgd
+from fedlangevin_mpi.algorithms.dsgld import TravellingChains
 from fedlangevin_mpi.algorithms.extra_sgld import ExtraSgld
 from fedlangevin_mpi.algorithms.fald import Fald
+from fedlangevin_mpi.algorithms.fsgld import Fsgld
 from fedlangevin_mpi.algorithms.gossiping import Gossiping
 from fedlangevin_mpi.algorithms.gradient_tracking import GradientTracking
 from fedlangevin_mpi.algorithms.sgld import Sgld
 from fedlangevin_mpi.algorithms.vr_fald import VrFald
 from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.errors import ConfigError
-from fedlangevin_mpi.evaluate import exact, exact_gossip
-from fedlangevin_mpi.evaluate.curvature_report import data_of_all
+from fedlangevin_mpi.evaluate import exact, exact_gossip, exact_travelling
 from fedlangevin_mpi.evaluate.distances import gaussian_w2
 from fedlangevin_mpi.evaluate.recursion import Law
+from fedlangevin_mpi.evaluate.target import all_clients, prior_weight
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -43,7 +46,7 @@ def exact_report(config: RunConfig, mixing: Sequence[Array] = ()) -> dict[str, A
     """Return the exact posterior, the sampler's law and its bias, for the average over clients and for each of them.
 
     Reads the shards of all clients into this process. `w2` is the distance of Gaussians with a law's moments and the
-    posterior's.
+    posterior's. Chains that travel have one law, at the end of a round, `average`, and none per client.
 
     Args:
         config: of the run.
@@ -60,10 +63,15 @@ def exact_report(config: RunConfig, mixing: Sequence[Array] = ()) -> dict[str, A
         found = config.algorithm.batch_size
         raise ConfigError(f"algorithm.batch_size: found {found}; allowed: absent, since laws are of full gradients")
     clients, dim = means.shape
+    travels = isinstance(config.algorithm, TravellingChains)
+    if travels and (scale := getattr(config.model, "prior_scale", math.inf)) < math.inf:
+        raise ConfigError(
+            f"model.prior_scale: found {scale}; allowed: inf, the law of {config.algorithm.name} has none"
+        )
     law = stationary_law(config.algorithm, mixing)(means, precisions)
     target = exact.posterior(means, precisions, getattr(config.algorithm, "temperature", 1.0))
-    average = exact.average(law, clients)
-    of_clients = [exact.marginal(law, client, clients) for client in range(clients)]
+    average = law if travels else exact.average(law, clients)
+    of_clients = [] if travels else [exact.marginal(law, client, clients) for client in range(clients)]
     return {
         "algorithm": config.algorithm.name,
         "clients": clients,
@@ -75,13 +83,13 @@ def exact_report(config: RunConfig, mixing: Sequence[Array] = ()) -> dict[str, A
 
 
 def quadratic_potentials(config: RunConfig) -> tuple[Array, Array]:
-    """Return means `(b, d)` and precisions `(b, d, d)` of all clients' potentials.
+    """Return means `(b, d)` and precisions `(b, d, d)` of all clients' potentials, whose sum over T is the target's.
 
     Raises:
         ConfigError: the potentials are not quadratic, or `clients` is absent.
         ShardError: a shard is unreadable.
     """
-    potentials = config.model.quadratic(data_of_all(config))
+    potentials = config.model.quadratic(all_clients(config, prior_weight(config.algorithm)).data)
     if potentials is None:
         raise ConfigError(
             f"model.name: found {config.model.name!r}; allowed: gaussian, linear_regression, the models with exact laws"
@@ -99,10 +107,10 @@ def stationary_law(algorithm: Method, mixing: Sequence[Array] = ()) -> Callable[
     Raises:
         ConfigError: no exact law is known for it, or for its step-size schedule.
     """
-    if not isinstance(algorithm, Fald | VrFald | Sgld | Gossiping):
+    if not isinstance(algorithm, Fald | VrFald | Sgld | Gossiping | TravellingChains):
         raise ConfigError(
-            f"algorithm.name: found {algorithm.name!r}; allowed: sgld, fald, vr_fald and those that gossip, whose laws "
-            "are known"
+            f"algorithm.name: found {algorithm.name!r}; allowed: sgld, fald, vr_fald, dsgld, fsgld and those that "
+            "gossip, whose laws are known"
         )
     step = (
         algorithm.step_size if isinstance(algorithm.step_size, float) else getattr(algorithm.step_size, "value", None)
@@ -111,6 +119,8 @@ def stationary_law(algorithm: Method, mixing: Sequence[Array] = ()) -> Callable[
         raise ConfigError("algorithm.step_size: found a decaying schedule; allowed: a constant, for a stationary law")
     if isinstance(algorithm, Gossiping):
         return _gossiping_law(algorithm, step, mixing)
+    if isinstance(algorithm, TravellingChains):
+        return _travelling_law(algorithm, step)
     if isinstance(algorithm, Sgld):
         return lambda means, precisions: exact.sgld(means, precisions, step, algorithm.temperature)
     options: dict[str, Any] = _clock(algorithm) | {
@@ -130,6 +140,18 @@ def _gossiping_law(algorithm: Gossiping, step: float, mixing: Sequence[Array]) -
     options = {name: getattr(algorithm, name) for name in ("friction", "temperature") if hasattr(algorithm, name)}
     law = _GOSSIPING[type(algorithm)]
     return lambda means, precisions: law(means, precisions, gossip, step, **options)
+
+
+def _travelling_law(algorithm: TravellingChains, step: float) -> Callable[[Array, Array], Law]:
+    if algorithm.schedule == "round_robin":
+        raise ConfigError("algorithm.schedule: found 'round_robin'; allowed: permutation, random, for a stationary law")
+
+    def law(means: Array, precisions: Array) -> Law:
+        steps = [algorithm.local_steps(agent, len(means)) for agent in range(len(means))]
+        conducive = isinstance(algorithm, Fsgld)
+        return exact_travelling.dsgld(means, precisions / algorithm.temperature, step, steps, conducive)
+
+    return law
 
 
 def _clock(algorithm: Averaging) -> dict[str, Any]:
@@ -153,7 +175,8 @@ def _bias(law: Law, target: Law) -> dict[str, Any]:
 
 def print_exact_report(report: dict[str, Any], most: int = 20) -> None:
     """Print the posterior beside the law of the average over clients, a row a coordinate."""
-    title = f"{report['algorithm']}, {report['clients']} clients: law of the average over clients"
+    of = "the average over clients" if report["per_client"] else "a chain at the end of a round"
+    title = f"{report['algorithm']}, {report['clients']} clients: law of {of}"
     table = Table("coordinate", "posterior mean", "posterior sd", "mean", "sd", "bias / sd", "sd ratio", title=title)
     posterior, average = report["posterior"], report["average"]
     for i in range(min(report["dim"], most)):
@@ -171,5 +194,6 @@ def print_exact_report(report: dict[str, Any], most: int = 20) -> None:
         table.caption = f"and {report['dim'] - most} more coordinates: --json has all"
     console = Console()
     console.print(table)
-    of_clients = np.mean([client["w2"] for client in report["per_client"]])
-    console.print(f"W2 to the posterior: {average['w2']:.4g} of the average, {of_clients:.4g} of a client (their mean)")
+    of_clients = [client["w2"] for client in report["per_client"]]
+    beside = f", {np.mean(of_clients):.4g} of a client (their mean)" if of_clients else ""
+    console.print(f"W2 to the posterior: {average['w2']:.4g} of the average{beside}")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedlangevin_mpi.algorithms.base import Method
 from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.data.standardize import Standardization
@@ -70,6 +71,14 @@ def all_clients(config: RunConfig, prior_weight: float = 1.0) -> AllClients:
     return AllClients(data, facts, shards[0].features, standardization)
 
 
+def prior_weight(algorithm: Method) -> float:
+    """Return how often the prior counts in U, of the target `exp(-U / T)`.
+
+    A server's temperature is alpha of generalised Bayes, which leaves the prior as it is: T times.
+    """
+    return algorithm.temperature if isinstance(algorithm, Serving) else 1.0
+
+
 def target_of(config: RunConfig) -> Target:
     """Return the law that a config's algorithm is after, `exp(-U / T)`; with a server `p_0 exp(-L / T)`.
 
@@ -78,8 +87,7 @@ def target_of(config: RunConfig) -> Target:
         ShardError: a shard is unreadable or does not fit the model.
     """
     temperature = getattr(config.algorithm, "temperature", 1.0)
-    # A server's temperature is alpha of generalised Bayes, which leaves the prior as it is.
-    clients = all_clients(config, temperature if isinstance(config.algorithm, Serving) else 1.0)
+    clients = all_clients(config, prior_weight(config.algorithm))
     count = len(config.taking_part(config.clients or 1))
 
     def log_density(x: Array) -> Array:

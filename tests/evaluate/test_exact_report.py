@@ -5,13 +5,17 @@ import json
 import numpy as np
 import pytest
 
+import fedlangevin_mpi
+from fedlangevin_mpi.algorithms.natural import mean_of, precision_of, root_of
 from fedlangevin_mpi.cli import main
 from fedlangevin_mpi.config import make_config, to_yaml
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.evaluate import exact, exact_gossip
 from fedlangevin_mpi.evaluate.distances import gaussian_w2
 from fedlangevin_mpi.evaluate.exact_gossip import Gossip
-from fedlangevin_mpi.evaluate.exact_report import exact_report, quadratic_potentials
+from fedlangevin_mpi.evaluate.exact_report import exact_report, print_exact_report, quadratic_potentials
+from fedlangevin_mpi.evaluate.exact_travelling import dsgld
+from fedlangevin_mpi.report import contents
 from tests.gaussians import heterogeneous, write_shards
 
 RING = np.array([[1, 1, 0, 1], [1, 1, 1, 0], [0, 1, 1, 1], [1, 0, 1, 1]]) / 3
@@ -92,6 +96,59 @@ def test_linear_regression_has_the_posterior_of_all_rows():
     np.testing.assert_allclose(quadratic_potentials(config)[1][1], x[1].T @ x[1] / 0.25 + np.eye(3) / 12, rtol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["pvi", "sgld"])
+def test_the_posterior_of_a_server_keeps_the_prior_at_any_temperature(name, tmp_path):
+    values = {
+        "clients": 1 if name == "sgld" else 3,
+        "seed": 5,
+        "algorithm": {"name": name, "temperature": 0.25},
+        "model": {"name": "linear_regression", "prior_scale": 0.3},
+        "data": {"name": "synthetic_linear", "rows": 5, "features": 2},
+        "output": {"directory": str(tmp_path / "run")},
+    }
+    if name == "pvi":  # exact after everybody's turn
+        values["algorithm"] |= {"global_iterations": 3}
+        run = fedlangevin_mpi.run(make_config(values))
+        eta = run.natural_parameters()[-1]
+        mean, covariance = mean_of(eta, root_of(eta)), np.linalg.inv(precision_of(eta))
+    else:
+        values |= {"iterations": 1}
+        values["algorithm"] |= {"step_size": 0.01}
+        (shard,) = make_config(values).data.shards([0], 1, 5)
+        x, y = shard.arrays["x"], shard.arrays["y"]
+        covariance = 0.25 * np.linalg.inv(x.T @ x + np.eye(2) / 0.09)
+        mean = covariance @ x.T @ y / 0.25
+        run = fedlangevin_mpi.run(make_config(values))
+    law = contents.exact_posterior(run)
+    np.testing.assert_allclose(law.mean, mean, rtol=1e-9)
+    np.testing.assert_allclose(law.covariance, covariance, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "taus", "conducive"),
+    [
+        ({"name": "dsgld", "local_iterations": 6}, [6, 6, 6, 6], False),
+        ({"name": "dsgld", "local_iterations": 6, "delays": [1.0, 2.0, 6.0, 1.0]}, [6, 3, 1, 6], False),
+        ({"name": "fsgld", "local_iterations": 3, "schedule": "random"}, [3, 3, 3, 3], True),
+    ],
+)
+def test_the_law_of_chains_that_travel(algorithm, taus, conducive, gaussian, capsys):
+    means, precisions, config = gaussian
+    values = config({"step_size": 0.01, "global_iterations": 1, "temperature": 0.5} | algorithm)
+    del values["iterations"]
+    report = exact_report(make_config(values))
+    law = dsgld(means, precisions / 0.5, 0.01, taus, conducive)
+    np.testing.assert_allclose(report["average"]["mean"], law.mean, rtol=1e-9)
+    np.testing.assert_allclose(report["average"]["covariance"], law.covariance, rtol=1e-9)
+    target = exact.posterior(means, precisions, 0.5)
+    assert report["average"]["w2"] == pytest.approx(gaussian_w2(law, target), rel=1e-9)
+    assert report["per_client"] == []
+    print_exact_report(report)
+    printed = capsys.readouterr().out
+    assert "law of a chain at the end of a round" in printed
+    assert "of a client" not in printed
+
+
 def test_a_client_with_few_rows_and_a_flat_prior_pulls_as_its_rows_do():
     values = {
         "clients": 2,
@@ -126,14 +183,19 @@ def test_what_has_no_exact_law_is_refused(gaussian):
     schedule = {"name": "fald", "step_size": {"name": "polynomial", "initial": 0.1}}
     with pytest.raises(ConfigError, match=r"algorithm.step_size: found a decaying schedule; allowed: a constant"):
         exact_report(make_config(config(schedule)))
-    with pytest.raises(ConfigError, match=r"algorithm.name: found 'fed_avg'; allowed: sgld, fald, vr_fald and those"):
+    with pytest.raises(ConfigError, match=r"algorithm.name: found 'fed_avg'; allowed: sgld, fald, vr_fald, dsgld"):
         exact_report(make_config(config({"name": "fed_avg"})))
+    travelling = {k: v for k, v in config({"name": "dsgld", "global_iterations": 1}).items() if k != "iterations"}
+    with pytest.raises(ConfigError, match=r"algorithm.schedule: found 'round_robin'; allowed: permutation, random"):
+        exact_report(make_config(travelling | {"algorithm": travelling["algorithm"] | {"schedule": "round_robin"}}))
+    linear = {"model": {"name": "linear_regression"}, "data": {"name": "synthetic_linear"}}
+    with pytest.raises(ConfigError, match=r"model.prior_scale: found 1.0; allowed: inf, the law of dsgld has none"):
+        exact_report(make_config(travelling | linear))
     logistic = {"model": {"name": "logistic_regression"}, "data": {"name": "synthetic_logistic"}}
     with pytest.raises(
         ConfigError, match="model.name: found 'logistic_regression'; allowed: gaussian, linear_regression"
     ):
         exact_report(make_config(config({"name": "fald"}, **logistic)))
-    linear = {"model": {"name": "linear_regression"}, "data": {"name": "synthetic_linear"}}
     with pytest.raises(ConfigError, match="algorithm.batch_size: found 3; allowed: absent"):
         exact_report(make_config(config({"name": "fald", "batch_size": 3}, **linear)))
     with pytest.raises(ConfigError, match="clients: missing"):

@@ -196,10 +196,11 @@ class RunConfig(_Section):
             return
         if isinstance(self.algorithm, Serving) or self.algorithm.communicates == "never":
             key = "dropped_clients" if self.dropped_clients else "lost_clients"
+            server = isinstance(self.algorithm, Serving)
             raise ValueError(
                 f"{key}: found {getattr(self, key)!r}; allowed for {self.algorithm.name}: "
                 + ("()" if self.dropped_clients else "host")
-                + ", since what clients gave stays in a server's state"
+                + (", since what clients gave stays in a server's state" if server else ", since it has one client")
             )
         if self.output.store != "draws":
             raise ValueError(
@@ -253,7 +254,7 @@ class RunConfig(_Section):
         if self.dtype != "float64":
             raise ValueError(f"dtype: found {self.dtype!r}; allowed: float64 for {algorithm.name}")
         if isinstance(self.initial, MapStart):
-            raise ValueError(f"initial.name: found 'map'; allowed: prior, zeros, file for {algorithm.name}")
+            raise ValueError(f"initial.name: found 'map'; allowed: prior, zeros, module, file for {algorithm.name}")
 
     @property
     def augmentation(self) -> Augmentation | None:

@@ -12,8 +12,8 @@ is a fixed point (Bui et al. 2018, property 4):
 
 with `grad_mu` that of the mean parameters: `(E[H] m - E[g], -E[H] / 2)` for gradient g and Hessian H of `L_k`. Both
 expectations come from gradients at S reparameterised samples `theta = m + R^-T z`, in pairs z and -z, as
-`E[H] = E[g z'] R'` (Price). A step that would leave the positive definite precisions is halved until it does not; of a
-diagonal covariance, each parameter's own.
+`E[H] = E[g z'] R'` (Price). A step that would leave a precision P without `P / 2` is halved until it does not, of a
+diagonal covariance each parameter's own: noise of the gradients must not take q to where variances are unbounded.
 
 Scheduled alone and undamped, agents replace q (the paper's algorithm 1). Several at once add damped changes,
 `eta += rho_d sum_k (eta^k - eta)`, and keep the same share in their factors, so `eta = eta_0 + sum_k eta_k` always
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fedlangevin_mpi.algorithms.base import Array
 from fedlangevin_mpi.algorithms.natural import (
@@ -45,14 +45,14 @@ from fedlangevin_mpi.algorithms.natural import (
     sample,
     spread,
 )
-from fedlangevin_mpi.algorithms.schedule import StepSize
+from fedlangevin_mpi.algorithms.schedule import StepSize, steps_at
 from fedlangevin_mpi.algorithms.serving import Sent, Target, Together, Turn
 from fedlangevin_mpi.generic import gradient
 
 _HALVINGS = 60
 
-MOST_FULL = 10_000
-"""Parameters whose covariance is worth a matrix: 0.8 GB, and a Cholesky factor a step."""
+MOST_FULL = 2_000
+"""Parameters whose covariance is worth a matrix: 32 MB for q, each factor and draw, and a Cholesky factor a step."""
 
 
 @dataclass
@@ -104,13 +104,13 @@ def _mean_hessian(slopes: Array, z: Array, root: Root) -> Array:
 
 
 def _damped(eta: Array, optimum: Array, rho: float) -> Array:
-    """Return `(1 - rho) eta + rho optimum`, rho halved until the precision is positive definite."""
+    """Return `(1 - rho) eta + rho optimum`, rho halved until the precision is more than half of what it was."""
     share: Any = np.full(eta.shape[1], rho) if is_mean_field(eta) else rho
     for _ in range(_HALVINGS):
         new: Array = (1 - share) * eta + share * optimum
-        if root_of(new) is not None:
+        if root_of(new - eta / 2) is not None:
             return new
-        share = np.where(new[1] < 0, share, share / 2) if is_mean_field(eta) else share / 2
+        share = np.where(new[1] < eta[1] / 2, share, share / 2) if is_mean_field(eta) else share / 2
     return eta
 
 
@@ -131,6 +131,14 @@ class GaussianVariational(Together):
         StepSize, Field(description="rho of a natural-gradient step, at most 1; a decaying one averages noise out")
     ] = 0.1
     samples: Annotated[int, Field(ge=2, multiple_of=2, description="S: of q in a natural-gradient step")] = 32
+
+    @field_validator("step_size")
+    @classmethod
+    def _is_a_share(cls, step_size: StepSize) -> StepSize:
+        first = float(steps_at(step_size, np.zeros(1))[0])
+        if first > 1:
+            raise ValueError(f"found {first:g}; allowed: at most 1, the whole way to the optimum")
+        return step_size
 
     def positions(self, rows: int) -> int:
         """Return S."""

@@ -60,7 +60,8 @@ class Turn(NamedTuple):
         agents: K, how many there are.
         steps: `(L,)` step sizes of the local iterations.
         batch: the minibatch of every local iteration, or everything; one client, chains are the `positions`.
-        noise: `(L, n, d)` standard normals, n as `normals` says; n = 0 where the algorithm takes none.
+        noise: `(L, n, d)` standard normals, n as `normals` says; n = 0 where the algorithm takes none. Where the
+            server's state is natural parameters, an iterator over the first axis.
     """
 
     iteration: int
@@ -68,7 +69,7 @@ class Turn(NamedTuple):
     agents: int
     steps: Array
     batch: Rows | Everything
-    noise: Array
+    noise: Any
 
 
 @dataclass

@@ -8,6 +8,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from fedlangevin_mpi.evaluate.predictive import Reliability
 
@@ -38,6 +39,7 @@ def agents(numbers: Sequence[int], errors: Array, title: str) -> Figure:
     figure = Figure(figsize=(_WIDTH, 2.2), layout="constrained")
     axes = figure.subplots()
     axes.bar(numbers, errors)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("client")
     axes.set_ylabel(title)
     return figure

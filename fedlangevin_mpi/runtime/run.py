@@ -29,7 +29,7 @@ from fedlangevin_mpi.runtime.predictive import drawn_predictive
 from fedlangevin_mpi.runtime.prepare import Prepared, prepare
 from fedlangevin_mpi.runtime.server_loop import ServerLoop
 from fedlangevin_mpi.runtime.signals import StopRequest
-from fedlangevin_mpi.runtime.space import check_space, checkpoint_bytes
+from fedlangevin_mpi.runtime.space import check_space, checkpoint_bytes, natural_bytes
 from fedlangevin_mpi.runtime.step_note import step_size_notes
 from fedlangevin_mpi.runtime.survivors import Loss, check_shrinking, outlive
 from fedlangevin_mpi.runtime.watchdog import Watchdog
@@ -145,10 +145,12 @@ def _draw(
     prepared = prepare(world, config, found)
     _limit_torch(threads)
     serving = isinstance(config.algorithm, Serving)
-    owners, begun = 1 if serving else prepared.placement.total, found.iteration if found else None
+    owners = 1 if serving else prepared.placement.total
+    begun = None if segment == 0 else found.iteration if found else 0
     predictive = drawn_predictive(world, prepared)
     checkpoint = world.sum(checkpoint_bytes(prepared, predictive))
-    world.from_root(lambda: check_space(config, owners, prepared.dim, directory, begun, checkpoint))
+    beside = natural_bytes(prepared)
+    world.from_root(lambda: check_space(config, owners, prepared.dim, directory, begun, checkpoint, beside))
     minibatch = config.algorithm.batch_size is not None
     example = prepared.example.likelihood if serving else prepared.example
     compiled = world.agree(lambda: wants_compiled(config.engine, example, minibatch))

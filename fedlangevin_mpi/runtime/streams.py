@@ -76,8 +76,13 @@ class BlockStreams:
     def noise(self) -> Array:
         """Return private standard normals `(T, clients_here, chains, dim)`."""
         shape = (len(self.iterations), self.chains, self.dim)
-        each = [standard_normals(self._of_client(Purpose.NOISE, c), shape, self.dtype) for c in self.clients]
-        return each[0][:, None] if len(each) == 1 else np.stack(each, axis=1)
+        drawn = (standard_normals(self._of_client(Purpose.NOISE, c), shape, self.dtype) for c in self.clients)
+        if len(self.clients) == 1:
+            return next(drawn)[:, None]
+        every = np.empty((shape[0], len(self.clients), *shape[1:]), self.dtype)
+        for place, own in enumerate(drawn):
+            every[:, place] = own
+        return every
 
     def common_noise(self) -> Array:
         """Return standard normals `(T, chains, dim)` that all clients share."""

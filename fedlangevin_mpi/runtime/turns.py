@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -53,10 +53,14 @@ class Turns:
         algorithm, rows = self._algorithm, len(deal.rows)
         count = algorithm.local_steps(deal.agent, self._agents)
         steps = algorithm.steps(iteration, count)
-        noise = np.empty((count, 0, self._dim))
+        noise: Array | Iterator[Array] = np.empty((count, 0, self._dim))
         if normals := algorithm.normals(rows):
             own = generator(self._seed, Purpose.NOISE, deal.agent, iteration)
-            noise = own.standard_normal((count, normals, self._dim))
+            shape = (normals, self._dim)
+            if algorithm.natural:  # S / 2 a step, more than there is room for at once
+                noise = (own.standard_normal(shape) for _ in range(count))
+            else:
+                noise = own.standard_normal((count, *shape))
         batch = self._batch(iteration, deal.agent, count, algorithm.positions(rows), size)
         return Turn(iteration, deal.agent, self._agents, steps, batch, noise)
 

@@ -90,7 +90,7 @@ class DrawWriter:
     ) -> None:
         self.path = layout.rank_file(directory, rank, segment)
         row = (len(clients), chains, dim)
-        row_bytes = np.dtype(dtype).itemsize * math.prod(row)
+        row_bytes = np.dtype(dtype).itemsize * math.prod(row) + (8 * math.prod(natural) if natural else 0)
         self._rows_per_write = max(1, _WRITE_BYTES // row_bytes)
         rows = self._rows_per_write + capacity_per_block
         self.buffer: Array = np.empty((rows, *row), dtype)

@@ -150,10 +150,21 @@ def test_a_step_out_of_the_positive_definite_precisions_is_halved():
 
 def test_of_mean_field_the_step_of_each_parameter_is_halved_alone():
     eta, improper = natural(np.zeros(3), np.ones(3)), natural(np.ones(3), np.array([5.0, -7.0, 1.0]))
-    moved = _damped(eta, improper, 0.5)
-    # 1 - rho - 7 rho is positive for rho = 1/16; the others take the whole step.
-    np.testing.assert_allclose(-2 * moved[1], [3, 0.5, 1])
-    np.testing.assert_allclose(moved[0], [0.5, 1 / 16, 0.5])
+    moved = _damped(eta, improper, 0.4)
+    # 1 - 8 rho is more than 1/2 for rho = 0.4 / 8; the others take the whole step.
+    np.testing.assert_allclose(-2 * moved[1], [2.6, 0.6, 1])
+    np.testing.assert_allclose(moved[0], [0.4, 0.05, 0.4])
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_no_step_takes_more_than_half_of_a_precision(diagonal):
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        root, other = rng.normal(size=(2, 3, 3))
+        before, towards = root @ root.T, other + other.T
+        eta, optimum = (natural(rng.normal(size=3), np.diagonal(P) if diagonal else P) for P in (before, 5 * towards))
+        left = precision_of(_damped(eta, optimum, 0.3)) - precision_of(eta) / 2
+        assert np.linalg.eigvalsh(left)[0] > 0
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
@@ -169,7 +180,7 @@ def test_a_full_covariance_of_a_large_model_is_refused():
     prior = np.zeros(MOST_FULL + 1), np.ones(MOST_FULL + 1)
     target = Target(None, None, None, prior)
     found = Pvi(name="pvi", global_iterations=1).refusal(MOST_FULL + 1, target, None)
-    assert "covariance: found full, a matrix of 10,001 x 10,001; allowed: diagonal" in found
+    assert "covariance: found full, a matrix of 2,001 x 2,001; allowed: diagonal" in found
     assert Pvi(name="pvi", global_iterations=1, covariance="diagonal").refusal(MOST_FULL + 1, target, None) is None
 
 

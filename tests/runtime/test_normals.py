@@ -1,5 +1,7 @@
 """Normals in single precision: their law, and that nothing is left unfilled."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -30,6 +32,13 @@ def test_the_tails_are_there():
         for tail in (z > threshold, z < -threshold):
             expected = stats.norm.sf(threshold) * len(z)
             assert abs(tail.sum() - expected) < 4 * np.sqrt(expected)
+
+
+@pytest.mark.parametrize("bits", [0, 2**64 - 1])
+def test_any_bits_make_finite_numbers(bits):
+    always = SimpleNamespace(random_raw=lambda count: np.full(count, bits, np.uint64))
+    drawn = standard_normals(SimpleNamespace(bit_generator=always), (6,), SINGLE)
+    assert np.isfinite(drawn).all()
 
 
 def test_the_two_of_a_pair_are_independent():

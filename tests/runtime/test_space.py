@@ -3,10 +3,13 @@ import os
 from types import SimpleNamespace
 
 import pytest
+from mpi4py import MPI
 
+from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.config import make_config
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.runtime import space
+from fedlangevin_mpi.runtime.prepare import prepare
 
 
 def config(**more):
@@ -54,6 +57,25 @@ def test_a_run_that_is_replaced_gives_its_room_back(tmp_path, monkeypatch):
     space.check_space(config(), 4, 100_000, tmp_path)
     with pytest.raises(ConfigError, match="GB free"):
         space.check_space(config(), 4, 100_000, tmp_path, begun=0)
+
+
+def test_natural_parameters_need_room_beside_the_draws(tmp_path, monkeypatch):
+    room = 100 * (4 * 2 * 100_000 * 8 + 50)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=room))
+    space.check_space(config(), 4, 100_000, tmp_path, beside=50)
+    with pytest.raises(ConfigError, match="GB free"):
+        space.check_space(config(), 4, 100_000, tmp_path, beside=51)
+
+
+@pytest.mark.parametrize(("covariance", "numbers"), [("full", 3 + 9), ("diagonal", 2 * 3)])
+def test_natural_parameters_are_those_of_the_server_and_every_agent(covariance, numbers):
+    algorithm = {"name": "pvi", "covariance": covariance, "global_iterations": 1, "particles": 5}
+    values = {"clients": 2, "algorithm": algorithm, "model": {"name": "linear_regression"}}
+    values |= {"data": {"name": "synthetic_linear", "features": 3}}
+    with World(MPI.COMM_SELF) as world:
+        prepared = prepare(world, make_config(values))
+    assert space.natural_bytes(prepared) == 8 * numbers
+    assert space.checkpoint_bytes(prepared, None) == prepared.theta.nbytes + 3 * 8 * numbers
 
 
 def test_small_runs_say_nothing(tmp_path, caplog):

@@ -62,7 +62,15 @@ def test_a_runs_page_has_its_figures_with_their_words(runs, tmp_path, name, figu
 
 
 @pytest.mark.parametrize("gossips", [False, True])
-def test_clients_keep_their_numbers_where_others_are_left_out(tmp_path, gossips):
+def test_clients_keep_their_numbers_where_others_are_left_out(tmp_path, gossips, monkeypatch):
+    drawn, name = [], "network" if gossips else "agents"
+    plot = getattr(run_plots, name)
+
+    def noted(*arguments):
+        drawn.append(arguments[-3])
+        return plot(*arguments)
+
+    monkeypatch.setattr(run_plots, name, noted)
     gossip = {"algorithm": {"name": "de_sgld", "step_size": 0.05}, "topology": RING}
     average = {"algorithm": {"name": "fald", "step_size": 0.05, "communication_probability": 0.5}}
     data = {"model": {"name": "gaussian"}, "data": {"name": "synthetic_gaussian", "dim": 2}}
@@ -71,6 +79,7 @@ def test_clients_keep_their_numbers_where_others_are_left_out(tmp_path, gossips)
     offsets = contents.client_offsets(run, [0, 1], law.mean, np.sqrt(np.diag(law.covariance)))
     farthest = [1, 2, 3, 4][int(np.argmax(offsets))]
     assert f"Client {farthest} is farthest, {offsets.max():.3g};" in run_page(run).clients[0].svg
+    assert drawn == [[1, 2, 3, 4]]
 
 
 def test_pictures_of_clients_say_their_numbers():

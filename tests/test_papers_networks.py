@@ -48,6 +48,28 @@ def test_samplers_of_fald_tables_are_counterparts_at_one_budget(table):
     assert fed_avg.algorithm.communication_probability == config.algorithm.communication_probability
 
 
+def test_step_and_temperature_of_table_3_are_those_of_its_rows():
+    from fald_table3 import scaled
+
+    algorithm = read_config(PAPERS / "fald-table3.yaml")[0].algorithm
+    assert scaled(4000) == pytest.approx(
+        {"algorithm.step_size": algorithm.step_size, "algorithm.temperature": algorithm.temperature}
+    )
+    assert scaled(60_000)["algorithm.temperature"] == 1
+
+
+def test_what_chance_gives_is_the_ece_of_a_predictor_that_is_right():
+    from fald_table3 import Outcome, by_chance, pooled_ece
+
+    rng = np.random.default_rng(0)
+    probabilities = rng.dirichlet(np.ones(3), 20_000)
+    right = (probabilities.cumsum(1) < rng.random((20_000, 1))).sum(1)
+    outcomes = [Outcome([], probabilities, right)]
+    chance = by_chance(outcomes)
+    assert abs(pooled_ece(outcomes) - np.mean(chance)) < 4 * np.std(chance)
+    assert pooled_ece([Outcome([], probabilities, 2 - right)]) > np.mean(chance) + 20 * np.std(chance)
+
+
 @pytest.mark.parametrize(
     ("name", "more", "expected"), [("fald", [], 3 * 400), ("vr_fald", ["1.0"], 6 * 400 + 4 * 1437)]
 )

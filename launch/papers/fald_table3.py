@@ -32,14 +32,15 @@ What came out for three seeds, two to five minutes a run (two cores that did oth
     VR-FALD*  96.6, 96.1, 96.9    8.8, 10.7, 10.7    5.0     7.6 ± 1.8   11.6
     FedAvg    96.7, 96.8, 97.8   17.4, 17.5,  8.8   11.1     5.4 ± 1.2   11.2
 
-FALD's and VR-FALD*'s mean accuracies are 0.1 and 0.3 % below SGLD's. Pooled, their ECE is no more than chance, as in the
-paper the lowest of all; FedAvg's is 4.6 standard deviations above it, overconfident by 0.7 %, and SGLD's 3.2, too
+FALD's and VR-FALD*'s mean accuracies are 0.1 and 0.3 % below SGLD's. Pooled, their ECE is no more than chance, the
+lowest of all as in the paper; FedAvg's is 4.6 standard deviations above it, overconfident by 0.7 %, and SGLD's 3.2, too
 cautious by 1.3 %. A single seed's thousand images do not tell such predictors apart: for the third, FedAvg's is the
 smallest.
 
 Fashion-MNIST ran for one seed and half as long only (`iterations=4500 warmup=1500 thin=100`, 12 passes over its rows,
-ten minutes in all, at temperature 1): accuracy % / 1e3 ECE SGLD 87.2 / 23, pSGLD 88.7 / 13, FALD 84.6 / 33, VR-FALD* 77.7 / 53, FedAvg
-85.3 / 25; by chance 7 to 10. There all are still on their way, and whoever makes the fewest steps is last.
+ten minutes in all, at temperature 1): accuracy % / 1e3 ECE SGLD 87.2 / 23, pSGLD 88.7 / 13, FALD 84.6 / 33, VR-FALD*
+77.7 / 53, FedAvg 85.3 / 25; by chance 7 to 10. There all are still on their way, and whoever makes the fewest steps is
+last.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from fedlangevin_mpi.keys import Purpose, generator
 Which = Literal["train", "test"]
 
 _READ_ROWS = 1000
-"""Rows of a compressed file that are held at a time."""
+"""Rows that are held as bytes at a time."""
 
 
 class ImageFolder(FeatureSource):
@@ -41,8 +41,8 @@ class ImageFolder(FeatureSource):
         """
         raise NotImplementedError
 
-    def pixels(self, which: Which, rows: Array) -> Array:
-        """Return the bytes of ascending `rows`, `(len(rows), p)`.
+    def pixels(self, which: Which, rows: Array) -> Iterator[Array]:
+        """Yield the bytes of ascending `rows`, `(n, p)`, some rows at a time; of no rows, none once.
 
         Raises:
             ConfigError: as `labels`.
@@ -68,7 +68,12 @@ class ImageFolder(FeatureSource):
         return [TestSet(self._features("test", rows), labels[rows]) for rows in parts]
 
     def _features(self, which: Which, rows: Array) -> Array:
-        features: Array = self.pixels(which, rows).astype(np.float32)
+        features, filled = np.empty((len(rows), 0), np.float32), 0
+        for piece in self.pixels(which, rows):
+            if not filled:
+                features = np.empty((len(rows), piece.shape[1]), np.float32)
+            features[filled : filled + len(piece)] = piece
+            filled += len(piece)
         features /= np.float32(255)
         return features
 
@@ -90,20 +95,19 @@ class Idx(ImageFolder):
         with _named(file.path), file.open() as stream:
             return np.frombuffer(_exactly(stream.read(), file.shape[0]), np.uint8).astype(np.int64)
 
-    def pixels(self, which: Which, rows: Array) -> Array:
-        """Return images row by row."""
+    def pixels(self, which: Which, rows: Array) -> Iterator[Array]:
+        """Yield images row by row."""
         file = self._file(which, "images-idx3")
         size = math.prod(file.shape[1:])
         with _named(file.path):
             if file.path.suffix != ".gz":
-                return np.array(np.memmap(file.path, np.uint8, "r", file.start, (file.shape[0], size))[rows])
-            kept = []
+                yield from _picked(np.memmap(file.path, np.uint8, "r", file.start, (file.shape[0], size)), rows)
+                return
             with file.open() as stream:
                 for first in range(0, file.shape[0], _READ_ROWS):
                     count = min(_READ_ROWS, file.shape[0] - first)
                     block = np.frombuffer(_exactly(stream.read(count * size), count * size), np.uint8)
-                    kept.append(block.reshape(count, size)[rows[(rows >= first) & (rows < first + count)] - first])
-            return np.concatenate(kept)
+                    yield block.reshape(count, size)[rows[(rows >= first) & (rows < first + count)] - first]
 
     def _file(self, which: Which, what: str) -> _IdxFile:
         plain = Path(self.path) / f"{'train' if which == 'train' else 't10k'}-{what}-ubyte"
@@ -152,14 +156,12 @@ class Cifar10(ImageFolder):
         """Return the numbers of the classes."""
         return np.concatenate([records[:, 0] for records in self._records(which)]).astype(np.int64)
 
-    def pixels(self, which: Which, rows: Array) -> Array:
-        """Return images channel by channel."""
-        first, kept = 0, []
+    def pixels(self, which: Which, rows: Array) -> Iterator[Array]:
+        """Yield images channel by channel."""
+        first = 0
         for records in self._records(which):
-            mine = rows[(rows >= first) & (rows < first + len(records))] - first
-            kept.append(np.array(records[mine, 1:]))
+            yield from _picked(records[:, 1:], rows[(rows >= first) & (rows < first + len(records))] - first)
             first += len(records)
-        return np.concatenate(kept)
 
     def _records(self, which: Which) -> list[Array]:
         pattern = "data_batch_[1-5].bin" if which == "train" else "test_batch.bin"
@@ -204,6 +206,11 @@ def _map_records(path: Path, size: int) -> Array:
         if length == 0 or length % size:
             raise ValueError(f"it has {length} bytes; allowed: a multiple of {size}, a record each")
         return np.memmap(path, np.uint8, "r", shape=(length // size, size))
+
+
+def _picked(mapped: Array, rows: Array) -> Iterator[Array]:
+    for first in range(0, max(1, len(rows)), _READ_ROWS):
+        yield mapped[rows[first : first + _READ_ROWS]]
 
 
 def _opened(path: Path) -> Any:

@@ -52,6 +52,23 @@ def test_idx_files_are_dealt_to_clients(compressed, images, labels, tmp_path):
     np.testing.assert_array_equal(test.y, labels[TRAIN:])
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_many_rows_of_one_client_are_all_there(compressed, images, labels, tmp_path):
+    write_idx(tmp_path, compressed, images, labels)
+    (shard,) = Idx(path=str(tmp_path)).shards([0], 1, 0)
+    np.testing.assert_array_equal(np.rint(shard.arrays["x"] * 255), images[:TRAIN].reshape(TRAIN, -1))
+    np.testing.assert_array_equal(shard.arrays["y"], labels[:TRAIN])
+
+
+def test_many_records_of_one_client_are_all_there(tmp_path):
+    records = np.random.default_rng(0).integers(0, 256, (2500, 3073), np.uint8)
+    for number, part in enumerate((records[:1100], records[1100:]), 1):
+        part.tofile(tmp_path / f"data_batch_{number}.bin")
+    (shard,) = Cifar10(path=str(tmp_path)).shards([0], 1, 0)
+    np.testing.assert_array_equal(np.rint(shard.arrays["x"] * 255), records[:, 1:])
+    np.testing.assert_array_equal(shard.arrays["y"], records[:, 0])
+
+
 def test_a_client_gets_the_same_rows_alone(images, labels, tmp_path):
     write_idx(tmp_path, True, images, labels)
     source = Idx(path=str(tmp_path))

@@ -100,8 +100,6 @@ class Run:
         """
         if not self._stored:
             raise StoreError(no_draws(self))
-        if self.algorithm not in ("pvi", "gvi"):
-            raise StoreError(f"{self.directory}: a run of {self.algorithm} has no natural parameters; pvi and gvi have")
         return np.concatenate([segment.read(layout.NATURAL) for segment in self._stored])
 
     def predictive(self) -> Averaged | None:

@@ -61,7 +61,10 @@ class Segment(NamedTuple):
         Raises:
             StoreError: the file has none of that name, or cannot be read.
         """
-        with layout.reading(next(iter(self.sources.values())).path) as file:
+        path = next(iter(self.sources.values())).path
+        with layout.reading(path) as file:
+            if name not in file:
+                raise StoreError(f"{path}: holds no {name}, as the algorithm of the run has none")
             values: Array = file[name][: self.draws]
         return values
 

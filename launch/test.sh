@@ -18,6 +18,9 @@ ruff check .
 ruff format --check .
 mypy
 
+# ArviZ notes its first import of a day in a file: two processes that do so at once can fail.
+python -W ignore -c "import arviz"
+
 timeout --foreground -k 10 1200 pytest -n 2 --dist loadfile --durations=12 --ignore=tests/mpi "$@" || none_selected $?
 
 # --expect-ranks makes a test that was skipped without need a failure (tests/mpi/conftest.py).

@@ -11,7 +11,7 @@ from fedlangevin_mpi.config import RunConfig, make_config
 from fedlangevin_mpi.data.shard import TestSet
 from fedlangevin_mpi.errors import FedLangevinError
 from fedlangevin_mpi.evaluate.predictive import Predictive
-from fedlangevin_mpi.evaluate.summary import summarise
+from fedlangevin_mpi.evaluate.summary import measured, summarise, write_summary
 from fedlangevin_mpi.models.base import Facts
 
 if TYPE_CHECKING:
@@ -32,6 +32,15 @@ def summary_of(run: Run, client: int | None = None, most: int | None = None) -> 
         StoreError: a draw file cannot be read.
     """
     return summarise(run, client, readable_predictive(run), most)
+
+
+def write_summary_of(run: Run) -> None:
+    """Write a run's `summary.json`, with predictive metrics as in `summary_of`.
+
+    Raises:
+        StoreError: it cannot be written, or a draw file not be read.
+    """
+    write_summary(run.directory, measured(run, predictive=readable_predictive(run)))
 
 
 def readable_predictive(run: Run) -> Predictive | None:

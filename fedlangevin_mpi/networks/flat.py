@@ -8,8 +8,8 @@ take one pass, they are a batch of such vectors.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -66,9 +66,9 @@ class FlatNetwork:
         trained = {name: p for name, p in self._module.named_parameters() if p.requires_grad}
         self._of_module = {name: tuple(p.shape) for name, p in trained.items()}
         self.shapes = self._of_module | likelihood.parameters
-        self._sizes = [prod(shape) for shape in self.shapes.values()]
+        self._sizes = [math.prod(shape) for shape in self.shapes.values()]
         self.dim = sum(self._sizes)
-        self._of_likelihood = sum(map(prod, self._of_module.values()))
+        self._of_likelihood = sum(map(math.prod, self._of_module.values()))
         self.own_position = self.position_of(self._module)
         self._position = self.own_position.clone()
         self._own = self._position[self._of_likelihood :].requires_grad_()
@@ -190,10 +190,9 @@ class FlatNetwork:
             weight = self._there(batch.weight)[:, None].expand(clients, chains, n).reshape(-1, n)
             x, y = (rows.flatten(0, 1) for rows in self._minibatch(data, batch, k, ...))
             return self._slopes(theta.reshape(-1, dim), 0, x, y, weight).reshape(theta.shape)
-        out, chunk = np.zeros_like(theta), self._chunk(1)
+        out = np.zeros_like(theta)
         for c, j in np.ndindex(clients, chains):
-            for start in range(0, batch.drawn[c], chunk):
-                part = slice(start, min(start + chunk, batch.drawn[c]))
+            for part in _even_parts(batch.drawn[c], self._chunk(1)):
                 x, y = self._minibatch(data, batch, k, (c, j, part))
                 out[c, j] += self._slope(theta[c, j], x, y, self._there(batch.weight[c, part]))
         return out
@@ -236,13 +235,13 @@ class FlatNetwork:
         """Return the likelihood's predictions at `positions (draws, dim)` of rows `x (n, p)`."""
         if self._row_bytes is None:
             self.probe(x)
-        rows, chunk = self.rows(x), self._chunk(1)
-        starts = range(0, len(rows), chunk)
+        chunk = self._chunk(1)
+        starts = range(0, len(x), chunk)
         with torch.no_grad():
             every = []
             for position in positions:
                 self.move(position)
-                parts = [self._likelihood.predict(self.outputs(rows[s : s + chunk])) for s in starts]
+                parts = [self._likelihood.predict(self.outputs(self.rows(x[s : s + chunk]))) for s in starts]
                 every.append(torch.cat(parts))
         found: Array = torch.stack(every).numpy(force=True)
         return found
@@ -280,6 +279,12 @@ class FlatNetwork:
         for start in range(first, end, chunk):
             x, y = (array[start : min(start + chunk, end)] for array in (data.x, data.y))
             yield self.rows(x), self._there(y), self.own_position.new_ones(len(y))
+
+
+def _even_parts(count: int, most: int) -> Iterator[slice]:
+    """Yield as few parts of so many rows as there can be, of `most` rows or fewer, and of about the same length."""
+    parts = math.ceil(count / most)
+    return (slice(count * part // parts, count * (part + 1) // parts) for part in range(parts))
 
 
 def _add_prior(out: Array, theta: Array, data: Any) -> None:

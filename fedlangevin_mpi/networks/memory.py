@@ -1,4 +1,4 @@
-"""Memory that a gradient frees and the next one takes again."""
+"""Memory that a gradient frees and the next one takes again, until the last one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,18 @@ def keep_freed_memory() -> None:
     if any(name in os.environ for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")):
         return
     with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.gnu_get_libc_version  # noqa: B018 - raises where it is another C library
+        libc = _glibc()
         libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
         libc.mallopt(_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
+
+
+def return_freed_memory() -> None:
+    """Return to the system what is free in glibc's heap: what comes after the last gradient seldom fits its gaps."""
+    with suppress(OSError, AttributeError):
+        _glibc().malloc_trim(0)
+
+
+def _glibc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None)
+    libc.gnu_get_libc_version  # noqa: B018 - raises AttributeError where it is another C library
+    return libc

@@ -20,8 +20,7 @@ from fedlangevin_mpi.algorithms.serving import Serving
 from fedlangevin_mpi.config import RunConfig
 from fedlangevin_mpi.data.standardize import Standardization
 from fedlangevin_mpi.errors import ConfigError, FedLangevinError
-from fedlangevin_mpi.evaluate.held_out import summary_of
-from fedlangevin_mpi.evaluate.summary import write_summary
+from fedlangevin_mpi.evaluate.held_out import write_summary_of
 from fedlangevin_mpi.evaluate.target import Target, target_of
 from fedlangevin_mpi.models.base import Facts
 from fedlangevin_mpi.runtime import folder
@@ -118,7 +117,7 @@ def reference(config: RunConfig, directory: Path, source: str, length: Length, f
         "communication": {"rounds": 0, "messages": 0, "bytes": 0, "mpi_bytes": 0},
     }
     folder.write_statistics(directory, statistics)
-    write_summary(directory, summary_of(open_run(directory)))
+    write_summary_of(open_run(directory))
     if found.divergent:
         total = length.draws * length.chains
         log.warning(

@@ -20,6 +20,7 @@ from fedlangevin_mpi.comm.world import World, place_on_this_node
 from fedlangevin_mpi.config import RunConfig, dump_config, to_yaml
 from fedlangevin_mpi.errors import FedLangevinError
 from fedlangevin_mpi.networks.device import device_of, taken
+from fedlangevin_mpi.networks.memory import return_freed_memory
 from fedlangevin_mpi.runtime import folder
 from fedlangevin_mpi.runtime.checkpoint import Checkpoints, Snapshot
 from fedlangevin_mpi.runtime.engine import Engine, wants_compiled
@@ -124,6 +125,7 @@ def sample(
         statistics = _draw(world, config, request, start, describe, found, segment, terminal, threads)
         # The loop goes, and with it shards and randomness: the summary takes their memory.
         world.where = lambda: "after its last iteration"
+        return_freed_memory()
         directory = Path(config.output.directory)
         with _logging(directory, world):
             world.from_root(lambda: _finish(directory, statistics))
@@ -188,11 +190,10 @@ def summarise_run(directory: Path) -> None:
     Raises:
         StoreError: it cannot be written, or a draw file not be read.
     """
-    from fedlangevin_mpi.evaluate.held_out import summary_of
-    from fedlangevin_mpi.evaluate.summary import write_summary
+    from fedlangevin_mpi.evaluate.held_out import write_summary_of
     from fedlangevin_mpi.store.reader import open_run
 
-    write_summary(directory, summary_of(open_run(directory)))
+    write_summary_of(open_run(directory))
 
 
 def _writer(world: World, prepared: Prepared, directory: Path, loop: BlockLoop | ServerLoop, segment: int) -> Any:

@@ -18,7 +18,7 @@ from fedlangevin_mpi.runtime.normals import standard_normals
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _TARGET_BYTES = 2 << 20  # fits a core's cache
-_LARGEST_BYTES = 16 << 20
+_LARGEST_BYTES = 8 << 20
 _SHORTEST, _LONGEST = 16, 4096
 
 
@@ -26,7 +26,7 @@ def block_length(clients: int, chains: int, dim: int, rows: int, itemsize: int) 
     """Return the iterations of a block, a function of the config alone.
 
     About 2 MiB of randomness over all clients; at least 16 iterations, so that setting up generators stays cheap,
-    unless these take more than 16 MiB.
+    unless these take more than 8 MiB.
 
     Args:
         clients: all clients of the run.

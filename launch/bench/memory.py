@@ -1,9 +1,10 @@
 """Peak memory of a rank that samples resnet20, beside what it may hold. Start it with python launch/bench/memory.py.
 
-What imports and compiled kernels take is there before the run and told apart: a run of a small network comes first.
-Expected are the shard, three positions a chain (the state, the gradient, the mean of an exchange), one block of
-randomness, and what torch takes for a forward and backward pass of the plain module on as many rows as a pass here has.
-The run's own summary, which predicts the held-out rows, counts in the second line.
+Allowed are the rows of its clients, three positions a chain (the state, the gradient, the mean of an exchange) and a
+block of 64 MiB: the randomness of some iterations (8 MiB, or an iteration's) and what torch takes for one pass, of
+which autograd keeps 32 MiB at most. Beside it stands what a pass of the plain module on as many rows takes. Imports and
+compiled kernels are there before, and told apart: a run of a small network comes first. The run's own summary predicts
+the held-out rows, on rank 0, when the clients' rows are gone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import numpy as np
 
 ROWS, HELD_OUT, BATCH, CHAINS = 2000, 1000, 32, 2
 MIB = 2**20
+BLOCK = 64
+"""What a block may take, in MiB."""
 
 
 def peak() -> float:
@@ -42,13 +45,12 @@ def plain_pass(rows: int) -> float:
 
 
 def run_one(store: str, summary: bool) -> tuple[float, float, float, int]:
-    """Return the peak before a run and after it, what is expected without a pass, and a pass's rows. As above."""
+    """Return the peak before a run and after it, what rows and positions take, and the rows of a pass. As above."""
     from mpi4py import MPI
 
     from fedlangevin_mpi.config import make_config
     from fedlangevin_mpi.models.base import Facts
     from fedlangevin_mpi.runtime import run as runtime
-    from fedlangevin_mpi.runtime.streams import block_length
 
     with tempfile.TemporaryDirectory() as name:
         folder, rng = Path(name), np.random.default_rng(0)
@@ -59,8 +61,8 @@ def run_one(store: str, summary: bool) -> tuple[float, float, float, int]:
         values = {
             "clients": 1,
             "chains": CHAINS,
-            "iterations": 20,
-            "thin": 10,
+            "iterations": 8,
+            "thin": 4,
             "initial": {"name": "module"},
             "algorithm": {"name": "sgld", "step_size": 1e-7, "batch_size": BATCH},
             "model": {"name": "network", "module": "resnet20"},
@@ -70,7 +72,6 @@ def run_one(store: str, summary: bool) -> tuple[float, float, float, int]:
         config = make_config(values)
         facts = Facts(3072, 10)
         network = config.model._network(facts)  # type: ignore[attr-defined]
-        dim = network.dim
         network.probe(rng.random((1, 3072), np.float32))  # torch's own rooms
         small = {
             "iterations": 20,
@@ -85,20 +86,20 @@ def run_one(store: str, summary: bool) -> tuple[float, float, float, int]:
             runtime._finish = lambda *_: None
         before = peak()
         runtime.run(config, comm=MPI.COMM_SELF)
-        block = block_length(1, CHAINS, dim, BATCH, 4) * CHAINS * (4 * dim + 8 * BATCH)
-        expected = ROWS * 3072 * 4 + 3 * CHAINS * dim * 4 + block
-        return before, peak(), expected / MIB, min(BATCH, network._chunk(1))
+        held = ROWS * 3072 * 4 + 3 * CHAINS * network.dim * 4
+        return before, peak(), held / MIB, min(BATCH, network._chunk(1))
 
 
 def main() -> None:
     """Print a line for each kind of run."""
     for store, summary in (("draws", False), ("draws", True), ("predictive", True)):
         with get_context("spawn").Pool(1) as pool:
-            before, after, expected, rows = pool.apply(run_one, (store, summary))
+            before, after, held, rows = pool.apply(run_one, (store, summary))
         with get_context("spawn").Pool(1) as pool:
-            expected += pool.apply(plain_pass, (rows,))
-        what = f"store: {store}, {'with' if summary else 'without'} its summary"
-        print(f"{what:36} imports {before:5.0f} MiB, run {after - before:5.0f}, expected {expected:5.0f}")
+            a_pass = pool.apply(plain_pass, (rows,))
+        run = f"{after - before:.0f} MiB beside {before:.0f} of imports"
+        parts = f"{held:.0f} + a block of {after - before - held:.0f} (allowed {BLOCK}; a plain pass {a_pass:.0f})"
+        print(f"store: {store}, {'with' if summary else 'without'} its summary: {run}: {parts}")
 
 
 if __name__ == "__main__":

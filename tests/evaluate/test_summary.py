@@ -212,6 +212,6 @@ def test_one_column_fits_whatever_the_length(x):
             widths.append(index[2])
             return x[:, 0][index]
 
-    found = summary._parameters(Recorder(shape=(10**8, 4, 3)), ["a", "b", "c"], False, None)
+    found = summary._parameters(Recorder(shape=(10**8, 4, 3)), False, None)
     assert widths == [slice(0, 1, 1), slice(1, 2, 1), slice(2, 3, 1)]
     assert len(found["mean"]) == 3

@@ -93,5 +93,5 @@ def test_a_clients_rows_do_not_depend_on_its_host():
 
 def test_block_length_is_a_function_of_the_config():
     assert block_length(1, 1, 10, 0, 8) == 4096
-    assert block_length(100, 100, 20, 0, 8) == 10
+    assert block_length(100, 100, 20, 0, 8) == 5
     assert block_length(20, 20, 60_000, 0, 4) == 1  # 96 MB an iteration

@@ -125,8 +125,15 @@ class RunConfig(_Section):
     engine: Literal["auto", "compiled", "interpreted"] = "auto"
     device: Annotated[
         Literal["cpu", "cuda"],
-        Field(description="where a network's gradients are computed; messages go through host memory"),
+        Field(description="where a network's positions move, and gradients are computed: a processor, or a GPU"),
     ] = "cpu"
+    messages: Annotated[
+        Literal["host", "device"],
+        Field(
+            description="of device: cuda. host: through host memory, by any MPI; device: an MPI built with CUDA takes "
+            "averages from the GPU's memory"
+        ),
+    ] = "host"
     initial: Annotated[PriorStart | ZeroStart | MapStart | ModuleStart | FileStart, Field(discriminator="name")] = (
         PriorStart()
     )
@@ -185,11 +192,23 @@ class RunConfig(_Section):
             )
         self._check_topology()
         self._check_augmentation()
+        self._check_device()
+        return self
+
+    def _check_device(self) -> None:
         if self.device != "cpu" and self.model.name != "network":
             raise ValueError(
                 f"device: found {self.device!r}; allowed: cpu, since model {self.model.name} runs there alone"
             )
-        return self
+        if self.messages == "host":
+            return
+        if self.device == "cpu":
+            raise ValueError(f"messages: found {self.messages!r}; allowed: host, since device is cpu")
+        if self.algorithm.communicates != "average":
+            raise ValueError(
+                f"messages: found {self.messages!r}; allowed: host, since algorithm {self.algorithm.name} does not "
+                "average over all clients"
+            )
 
     def _check_dropped(self) -> None:
         if not self.dropped_clients and (self.lost_clients == "host" or self.on_failure == "abort"):

@@ -101,7 +101,8 @@ class AverageChannel:
             return OneRank(self._send, self._made)
         try:
             self._request = self._comm.Allreduce_init(self._send, self._receive, op=MPI.SUM)
-            problem = "" if self._sums_rightly(self._start_and_wait) else "it returned old contents"
+            right = sums_rightly(self._world, self._send, self._receive, self._start_and_wait)
+            problem = "" if right else "it returned old contents"
         except (MPI.Exception, NotImplementedError) as e:
             problem = str(e) or type(e).__name__
         if problem:
@@ -114,7 +115,7 @@ class AverageChannel:
 
     def _blocking(self) -> Any:
         self._free_request()
-        if not self._sums_rightly(self._allreduce):
+        if not sums_rightly(self._world, self._send, self._receive, self._allreduce):
             raise RuntimeError("MPI_Allreduce of this MPI returned a wrong sum")
         if not self._compiled:
             return InterpretedAverage(self._send, self._receive, self._made, self._allreduce)
@@ -130,15 +131,6 @@ class AverageChannel:
 
     def _allreduce(self) -> None:
         self._comm.Allreduce(self._send, self._receive, op=MPI.SUM)
-
-    def _sums_rightly(self, reduce: Callable[[], None]) -> bool:
-        """Make two exchanges with changed contents: a persistent collective once kept the first contents."""
-        right = True
-        for start in (1, 10):
-            self._send[:] = start + self._world.rank
-            reduce()
-            right &= bool((self._receive == sum(start + rank for rank in range(self._world.size))).all())
-        return bool(self._comm.allreduce(right, op=MPI.LAND))
 
     @property
     def exchanges(self) -> int:
@@ -168,6 +160,19 @@ class AverageChannel:
         if self._request is not None:
             self._request.Free()
             self._request = None
+
+
+def sums_rightly(world: World, send: Any, receive: Any, reduce: Callable[[], None]) -> bool:
+    """Make two exchanges with changed contents, and return whether both were right on all ranks. Collective.
+
+    A persistent collective once kept the first contents.
+    """
+    right = True
+    for start in (1, 10):
+        send[:] = start + world.rank
+        reduce()
+        right &= bool((receive == sum(start + rank for rank in range(world.size))).all())
+    return not world.any(not right)
 
 
 def _interpreted_one_rank(theta: Any, channel: OneRank, weights: Array, chains: Array) -> None:

@@ -38,7 +38,7 @@ from fedlangevin_mpi.models.user_code import Loaded, check_unchanged, load, refu
 from fedlangevin_mpi.networks.device import current
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from fedlangevin_mpi.networks.flat import FlatNetwork
     from fedlangevin_mpi.networks.likelihoods import Likelihood
@@ -318,11 +318,11 @@ def _image(p: int) -> tuple[int, ...]:
     raise ConfigError(f"model.input_shape: missing for rows of {p} numbers, which are no square image; allowed: a list")
 
 
-def _rows(theta: Array, data: NetworkData, batch: Rows | AugmentedRows, k: int) -> Array:
+def _rows(theta: Array | Tensor, data: NetworkData, batch: Rows | AugmentedRows, k: int) -> Array | Tensor:
     return data.network.gradient_of_rows(theta, data, batch, k)
 
 
-def _everything(theta: Array, data: NetworkData, batch: Everything, k: int) -> Array:
+def _everything(theta: Array | Tensor, data: NetworkData, batch: Everything, k: int) -> Array | Tensor:
     return data.network.gradient_of_all(theta, data)
 
 

@@ -1,7 +1,8 @@
 """Where a run computes the gradients of networks: its processor, or one GPU of its node.
 
-Positions, draws and messages stay in host memory: a position goes to the GPU with a minibatch, its gradient comes back,
-and MPI need not know of GPUs.
+On a GPU, positions move there, too (`resident`); data, draws and checkpoints stay in host memory, and so do messages
+unless `messages: device` gives MPI the GPU's memory (`comm.device_average`). Algorithms with a server keep their
+particles in host memory, of which a position goes to the GPU with a minibatch, and its gradient comes back.
 """
 
 from __future__ import annotations

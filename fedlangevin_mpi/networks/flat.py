@@ -116,8 +116,10 @@ class FlatNetwork:
         """Return a copy where the module computes, on a processor at an address that torch chose (`_aligned`)."""
         return torch.from_numpy(array).to(self._device, copy=True)
 
-    def _positions(self, theta: Array) -> Tensor:
-        return _aligned(theta) if self._device.type == "cpu" else self._there(theta)
+    def _positions(self, theta: Array | Tensor) -> Tensor:
+        """Return positions where the module computes; they share memory with `theta` where it is there."""
+        given = torch.from_numpy(theta) if isinstance(theta, np.ndarray) else theta.detach()
+        return given.to(self._device)
 
     def move(self, position: Array | Tensor) -> None:
         """Give the module the parameters of a position.
@@ -177,20 +179,21 @@ class FlatNetwork:
             self.outputs(rows)
         return sum(sizes)
 
-    def gradient_of_rows(self, theta: Array, data: Any, batch: Any, k: int) -> Array:
-        """Return `gradient` for `Rows` and `AugmentedRows`; `data` is a `NetworkData`."""
-        out = self._likelihood_of_rows(theta, data, batch, k)
-        _add_prior(out, theta, data)
-        return out
+    def gradient_of_rows(self, theta: Array | Tensor, data: Any, batch: Any, k: int) -> Array | Tensor:
+        """Return `gradient` for `Rows` and `AugmentedRows`, of the kind of `theta`; `data` is a `NetworkData`."""
+        positions = self._positions(theta)
+        out = self._likelihood_of_rows(positions, data, batch, k)
+        _add_prior(out, positions, data)
+        return _as_given(out, theta)
 
-    def _likelihood_of_rows(self, theta: Array, data: Any, batch: Any, k: int) -> Array:
+    def _likelihood_of_rows(self, theta: Tensor, data: Any, batch: Any, k: int) -> Tensor:
         clients, chains, dim = theta.shape
         n = batch.row.shape[3]
         if self._at_once(clients * chains, n):
             weight = self._there(batch.weight)[:, None].expand(clients, chains, n).reshape(-1, n)
             x, y = (rows.flatten(0, 1) for rows in self._minibatch(data, batch, k, ...))
             return self._slopes(theta.reshape(-1, dim), 0, x, y, weight).reshape(theta.shape)
-        out = np.zeros_like(theta)
+        out = torch.zeros_like(theta)
         for c, j in np.ndindex(clients, chains):
             for part in _even_parts(batch.drawn[c], self._chunk(1)):
                 x, y = self._minibatch(data, batch, k, (c, j, part))
@@ -208,19 +211,20 @@ class FlatNetwork:
         images = data.x[index].reshape(*index.shape, *self._row_shape)
         return self._there(augmented(images, batch.shift[k][place], batch.flip[k][place], batch.padding)), y
 
-    def gradient_of_all(self, theta: Array, data: Any) -> Array:
-        """Return `gradient` for `Everything`, in chunks of bounded memory."""
-        out = np.zeros_like(theta)
-        clients, chains, _ = theta.shape
+    def gradient_of_all(self, theta: Array | Tensor, data: Any) -> Array | Tensor:
+        """Return `gradient` for `Everything`, of the kind of `theta`, in chunks of bounded memory."""
+        positions = self._positions(theta)
+        out = torch.zeros_like(positions)
+        clients, chains, _ = positions.shape
         for c in range(clients):
             for x, y, weight in self._chunks(data, c, chains):
                 if self._at_once(chains, len(y)):
-                    out[c] += self._slopes(theta[c], None, x, y, weight)
+                    out[c] += self._slopes(positions[c], None, x, y, weight)
                     continue
                 for j in range(chains):
-                    out[c, j] += self._slope(theta[c, j], x, y, weight)
-        _add_prior(out, theta, data)
-        return out
+                    out[c, j] += self._slope(positions[c, j], x, y, weight)
+        _add_prior(out, positions, data)
+        return _as_given(out, theta)
 
     def losses(self, theta: Array, data: Any) -> Array:
         """Return the likelihood's part of the potentials, `(clients_here, chains)`."""
@@ -246,23 +250,20 @@ class FlatNetwork:
         found: Array = torch.stack(every).numpy(force=True)
         return found
 
-    def _slopes(self, theta: Array, rows_axis: int | None, *rows: Tensor) -> Array:
+    def _slopes(self, theta: Tensor, rows_axis: int | None, *rows: Tensor) -> Tensor:
         """Return the slopes at `theta (m, dim)` in one pass; `rows_axis` is None where all have the same rows."""
-        axes = (0, rows_axis, rows_axis, rows_axis)
-        if theta.size <= _FEW_NUMBERS:
-            positions = self._positions(theta).requires_grad_()
-            (slopes,) = torch.autograd.grad(vmap(self._loss_at, axes)(positions, *rows).sum(), positions)
-        else:
-            slopes = vmap(grad(self._loss_at), axes)(self._positions(theta), *rows)
-        array: Array = slopes.numpy(force=True)
-        return array
+        axes, positions = (0, rows_axis, rows_axis, rows_axis), _aligned(theta)
+        if theta.numel() <= _FEW_NUMBERS:
+            leaf = positions.detach().requires_grad_()
+            (slopes,) = torch.autograd.grad(vmap(self._loss_at, axes)(leaf, *rows).sum(), leaf)
+            return slopes
+        return vmap(grad(self._loss_at), axes)(positions, *rows).detach()  # type: ignore[no-any-return]
 
-    def _slope(self, position: Array, *rows: Tensor) -> Array:
+    def _slope(self, position: Tensor, *rows: Tensor) -> Tensor:
         """Return the slope at `position (dim,)`."""
         self.move(position)
         slopes = torch.autograd.grad(self._loss(*rows), self._leaves, materialize_grads=True)
-        array: Array = torch.cat([slope.reshape(-1) for slope in slopes]).numpy(force=True)
-        return array
+        return torch.cat([slope.reshape(-1) for slope in slopes])
 
     def _at_once(self, positions: int, rows: int) -> bool:
         """Return whether many positions take one vectorised pass, a function of the network and these numbers."""
@@ -287,17 +288,24 @@ def _even_parts(count: int, most: int) -> Iterator[slice]:
     return (slice(count * part // parts, count * (part + 1) // parts) for part in range(parts))
 
 
-def _add_prior(out: Array, theta: Array, data: Any) -> None:
+def _as_given(out: Tensor, theta: Array | Tensor) -> Array | Tensor:
+    """Return gradients as the positions were given: in an array, or where the module computes."""
+    if isinstance(theta, np.ndarray):
+        array: Array = out.numpy(force=True)
+        return array
+    return out
+
+
+def _add_prior(out: Tensor, theta: Tensor, data: Any) -> None:
     """Add the prior's gradient, in one pass over memory."""
     for total, position, precision in zip(out, theta, data.prior_precision, strict=True):
-        torch.from_numpy(total).add_(torch.from_numpy(position), alpha=float(precision))
+        total.add_(position, alpha=float(precision))
 
 
-def _aligned(array: Array) -> Tensor:
+def _aligned(tensor: Tensor) -> Tensor:
     """Return it at a multiple of 64, a copy at an address that torch chose unless it is there.
 
     Matrix products of the same numbers differ in their last digits with the address (of float32 weights, by 4e-5 in a
     gradient), and NumPy's is a multiple of 16 only: a resumed run would not be the uninterrupted one to the bit.
     """
-    tensor = torch.from_numpy(array)
     return tensor if tensor.data_ptr() % 64 == 0 else tensor.clone()

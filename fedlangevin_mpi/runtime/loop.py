@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from fedlangevin_mpi.algorithms.base import Algorithm
 from fedlangevin_mpi.comm.ledger import Ledger
 from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.errors import DivergedError, StoppedError, StoreError
+from fedlangevin_mpi.networks.device import current
 from fedlangevin_mpi.runtime.account import Account
 from fedlangevin_mpi.runtime.blocks import Blocks, row_filler
 from fedlangevin_mpi.runtime.channels import channel_of
@@ -136,13 +137,21 @@ class BlockLoop:
     def _make_ready(self, writer: DrawWriter) -> None:
         draws, batch = self._randomness(self.iteration // self.blocks.length)
         arguments = self._arguments(writer, draws, batch, self.blocks.slots(np.empty(0, np.int64), 0))
-        self._kernel = self._engine.ready(self._algorithm.kernel, *arguments, 0, 0)
+        self._kernel = self._ready(self._algorithm.kernel, *arguments, 0, 0)
         if self._algorithm.begin is not None and self._begins:
             arguments = (self._theta, self._state, draws, self._prepared.data, self.channel.handle)
-            begin = self._engine.ready(self._algorithm.begin, *arguments)
+            begin = self._ready(self._algorithm.begin, *arguments)
             with self._raising_failures():
                 begin(*arguments)
             self.account.count_begin(self.channel.exchanges)
+
+    def _ready(self, function: Callable[..., None], *arguments: Any) -> Callable[..., None]:
+        ready = self._engine.ready(function, *arguments)
+        if current() == "cpu":
+            return ready
+        from fedlangevin_mpi.networks.resident import resident  # (imports torch)
+
+        return resident(ready, current())
 
     def _randomness(self, block: int) -> tuple[Any, Any]:
         if block != self._block:

@@ -5,7 +5,11 @@ import pytest
 from mpi4py import MPI
 
 from fedlangevin_mpi.cli import main
+from fedlangevin_mpi.comm.device_average import DeviceAverageChannel
+from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.config import make_config, to_yaml
+from fedlangevin_mpi.errors import ConfigError
+from fedlangevin_mpi.runtime import run as runtime
 from fedlangevin_mpi.runtime.run import run
 from fedlangevin_mpi.store.reader import open_run
 from tests.data.test_images import SIDE, TEST, TRAIN, write_idx
@@ -44,10 +48,10 @@ def values(folder, **more):
     } | more
 
 
-def draws(folder, name, comm):
+def draws(folder, name, comm, **more):
     algorithm = ALGORITHMS[name] | {"step_size": 1e-5 if name == "vr_fald" else 2e-3, "batch_size": 10}
     topology = {"topology": "topologies/ring.yaml"} if name == "de_sghmc" else {}
-    opened = open_run(run(make_config(values(folder, algorithm=algorithm, **topology)), comm=comm, force=True))
+    opened = open_run(run(make_config(values(folder, algorithm=algorithm, **topology, **more)), comm=comm, force=True))
     return np.stack([opened.position(c)[:] for c in range(CLIENTS)])
 
 
@@ -57,6 +61,23 @@ def test_draws_do_not_depend_on_ranks(name, mpi_tmp_path):
     alone = draws(mpi_tmp_path / f"alone-{COMM.rank}", name, MPI.COMM_SELF)
     assert together.dtype == np.float32
     np.testing.assert_allclose(together, alone, rtol=0, atol=2e-5 * np.abs(alone).max())
+
+
+@pytest.mark.parametrize("messages", ["host", "device"])
+def test_positions_that_stay_on_a_device_have_the_same_draws(messages, mpi_tmp_path, monkeypatch):
+    """A processor under another name takes the path of a GPU; MPI is given the addresses of torch's memory."""
+    plain = draws(mpi_tmp_path / "plain", "vr_fald", COMM)
+    monkeypatch.setattr(runtime, "device_of", lambda kind, rank: "cpu:0")
+    there = draws(mpi_tmp_path / "there", "vr_fald", COMM, device="cuda", messages=messages)
+    np.testing.assert_allclose(there, plain, rtol=0, atol=2e-5 * np.abs(plain).max())
+
+
+def test_a_sum_that_mpi_gets_wrong_in_a_devices_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(DeviceAverageChannel, "_reduce", lambda channel: channel._receive.copy_(channel._send))
+    if COMM.size == 1:
+        return
+    with pytest.raises(ConfigError, match=r"messages: found 'device', but of this MPI .+: a sum is wrong; allowed"):
+        DeviceAverageChannel(World(COMM), 2, 3, np.dtype("float32"), "cpu:0")
 
 
 def test_augmented_minibatches_do_not_depend_on_ranks(mpi_tmp_path):

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
+from fedlangevin_mpi.config import make_config  # noqa: E402
 from fedlangevin_mpi.errors import ConfigError  # noqa: E402
 from fedlangevin_mpi.generic import AugmentedRows, Rows  # noqa: E402
 from fedlangevin_mpi.models.network import NetworkData  # noqa: E402
@@ -20,6 +21,8 @@ from fedlangevin_mpi.networks import device, flat  # noqa: E402
 from fedlangevin_mpi.networks.architectures import lenet5, mlp  # noqa: E402
 from fedlangevin_mpi.networks.flat import FlatNetwork  # noqa: E402
 from fedlangevin_mpi.networks.likelihoods import Categorical, Gaussian  # noqa: E402
+from fedlangevin_mpi.runtime.run import run  # noqa: E402
+from fedlangevin_mpi.store.reader import open_run  # noqa: E402
 
 NETWORKS = {
     "lenet5": lambda where: FlatNetwork(lenet5((1, 12, 12), 3), Categorical(3), (1, 12, 12), np.float32, where),
@@ -82,6 +85,7 @@ def test_every_operand_of_a_gradient_lies_on_the_device(name, together, few, lef
     if name == "lenet5":
         assert network.gradient_of_rows(theta, data, augmented(rows), 0).shape == theta.shape
     assert network.gradient_of_all(theta, data).shape == theta.shape
+    assert network.gradient_of_rows(torch.zeros(theta.shape, device="meta"), data, rows, 0).device.type == "meta"
     assert len(network.predict(theta[0], data.x)) == 5
     assert set(left) == {"meta"}
 
@@ -105,6 +109,24 @@ def test_a_gpu_and_a_processor_agree(name):
             found.append([*gradients, network.losses(theta, data), network.predict(theta[0], data.x)])
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
+
+
+@needs_gpu
+@pytest.mark.parametrize("messages", ["host", "device"])
+def test_a_run_on_a_gpu_has_the_draws_of_a_processor(messages, tmp_path):
+    found = []
+    for where in ({"device": "cuda", "messages": messages}, {"device": "cpu"}):
+        values = {
+            "clients": 3,
+            "iterations": 20,
+            "initial": {"name": "module"},
+            "algorithm": {"name": "vr_fald", "step_size": 1e-3, "batch_size": 8, "communication_probability": 0.5},
+            "model": {"name": "network", "module": "mlp", "options": {"hidden": [4]}},
+            "data": {"name": "wine", "standardize": "pooled"},
+            "output": {"directory": str(tmp_path / where["device"])},
+        }
+        found.append(open_run(run(make_config(values | where))).average()[:])
+    np.testing.assert_allclose(*found, rtol=0, atol=1e-3 * np.abs(found[1]).max())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

@@ -32,6 +32,7 @@ class ImageFolder(FeatureSource):
     path: str = Field(description="the folder, relative to the current directory")
     partition: Partition = Field(default=Iid(), description=PARTITION)
     augmentation: Augmentation | None = Field(default=None, description=AUGMENTATION)
+    train_rows: int | None = Field(default=None, ge=1, description="train on the first so many images; absent: on all")
 
     def labels(self, which: Which) -> Array:
         """Return `(n,)` integers.
@@ -50,8 +51,17 @@ class ImageFolder(FeatureSource):
         raise NotImplementedError
 
     def shards(self, clients: Sequence[int], total: int, seed: int) -> list[Shard]:
-        """Return the clients' rows, in the files' order."""
+        """Return the clients' rows, in the files' order.
+
+        Raises:
+            ConfigError: there are fewer images than were asked for.
+        """
         labels = self.labels("train")
+        if self.train_rows is not None and self.train_rows > len(labels):
+            raise ConfigError(
+                f"data.train_rows: found {self.train_rows}; allowed: at most {len(labels)}, as many as {self.path} has"
+            )
+        labels = labels[: self.train_rows]
         owners = self.partition.assign(labels, total, generator(seed, Purpose.PARTITION))
         owned = ((client, np.flatnonzero(owners == client)) for client in clients)
         return [Shard(c, {"x": self._features("train", rows), "y": labels[rows]}, self.path) for c, rows in owned]

@@ -128,10 +128,10 @@ def by_chance(outcomes: list[Outcome], repeats: int = 200) -> tuple[float, ...]:
     return tuple(pooled_ece([drawn(one) for one in outcomes]) for _ in range(repeats))
 
 
-def of_folder(path: str | None) -> dict[str, Any]:
-    """Return what reads the images in a folder instead of the config's."""
+def of_folder(path: str | None, rows: int | None) -> dict[str, Any]:
+    """Return what reads the images in a folder instead of the config's, to train on so many of them."""
     partition = yaml.safe_load(CONFIG.read_text())["data"]["partition"]
-    return {} if path is None else {"data": {"name": "idx", "path": path, "partition": partition}}
+    return {} if path is None else {"data": {"name": "idx", "path": path, "train_rows": rows, "partition": partition}}
 
 
 def scaled(rows: int) -> dict[str, Any]:
@@ -161,12 +161,16 @@ def main() -> None:
     parser = arguments("LeNet-5 on 5,000 images of MNIST, as in table 3 of the FALD paper")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="how many, from --seed on")
     parser.add_argument("--data", metavar="FOLDER", help="with IDX files, as Fashion-MNIST's (the 5,000 of MNIST)")
+    parser.add_argument("--rows", type=int, metavar="N", help="of that folder's images to train on (all)")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as iterations=10000")
     given = parser.parse_args()
+    if given.rows is not None and given.data is None:
+        parser.error("--rows is of --data")
     overrides = {key: yaml.safe_load(text) for key, text in (pair.split("=", 1) for pair in given.overrides)}
     found: dict[str, list[Outcome]] = {name: [] for name in PUBLISHED}
     for seed in range(given.seed, given.seed + given.seeds):
-        folder, common = given.output / f"fald-table3-{seed}", overrides | {"seed": seed} | of_folder(given.data)
+        folder = given.output / f"fald-table3-{seed}"
+        common = overrides | {"seed": seed} | of_folder(given.data, given.rows)
         rows = training_rows(with_overrides(CONFIG, common))
         common = scaled(rows) | common
         config = with_overrides(CONFIG, common)

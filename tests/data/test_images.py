@@ -60,6 +60,18 @@ def test_many_rows_of_one_client_are_all_there(compressed, images, labels, tmp_p
     np.testing.assert_array_equal(shard.arrays["y"], labels[:TRAIN])
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_the_first_images_may_do(compressed, images, labels, tmp_path):
+    write_idx(tmp_path, compressed, images, labels)
+    source = Idx(path=str(tmp_path), train_rows=1500)
+    (shard,) = source.shards([0], 1, 0)
+    np.testing.assert_array_equal(np.rint(shard.arrays["x"] * 255), images[:1500].reshape(1500, -1))
+    np.testing.assert_array_equal(shard.arrays["y"], labels[:1500])
+    assert len(source.test_set(1, 0).y) == TEST
+    with pytest.raises(ConfigError, match=rf"data\.train_rows: found {TRAIN + 1}; allowed: at most {TRAIN}, as many"):
+        Idx(path=str(tmp_path), train_rows=TRAIN + 1).shards([0], 1, 0)
+
+
 def test_many_records_of_one_client_are_all_there(tmp_path):
     records = np.random.default_rng(0).integers(0, 256, (2500, 3073), np.uint8)
     for number, part in enumerate((records[:1100], records[1100:]), 1):

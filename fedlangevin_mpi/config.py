@@ -125,7 +125,7 @@ class RunConfig(_Section):
     engine: Literal["auto", "compiled", "interpreted"] = "auto"
     device: Annotated[
         Literal["cpu", "cuda"],
-        Field(description="where a network's positions move, and gradients are computed: a processor, or a GPU"),
+        Field(description="where a network's gradients are computed and, without a server, its positions move"),
     ] = "cpu"
     messages: Annotated[
         Literal["host", "device"],

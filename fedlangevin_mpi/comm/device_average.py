@@ -1,7 +1,7 @@
 """The average channel of positions on a GPU whose memory MPI reads and writes itself (`messages: device`).
 
 It needs an MPI that was built with CUDA, and Python starts it; the channel that goes through host memory is
-`comm.average`. Whether MPI can do it is tried before the run.
+`comm.average`. Whether MPI can do it is tried before a run writes anything.
 """
 
 from __future__ import annotations
@@ -46,38 +46,44 @@ class DeviceAverageChannel:
         device: as torch names it.
 
     Raises:
-        ConfigError: this MPI was built without CUDA, or does not sum what is in GPU memory.
+        ConfigError: this MPI says that it cannot, or does not sum what is in GPU memory.
     """
 
     def __init__(self, world: World, chains: int, dim: int, dtype: np.dtype[Any], device: str) -> None:
         import torch
 
         self._world, self._device = world, torch.device(device)
-        world.agree(lambda: _check_cuda(self._device.type))
         self._comm = world.derive(world.comm.Dup)
         self._send = torch.zeros((chains, dim), dtype=getattr(torch, dtype.name), device=device)
         self._receive = self._send if world.size == 1 else torch.zeros_like(self._send)
         self._made = np.zeros(1, np.int64)
         if world.size > 1:
-            self._try()
-        self.handle = DeviceAverage(self._send, self._receive, self._made, self._reduce)
+            world.agree(self._check)
+            right = sums_rightly(world, self._send, self._receive, self._reduce)
+            world.raise_together(None if right else _refused("a sum came out wrong"))
+        self.handle: Any = DeviceAverage(self._send, self._receive, self._made, self._reduce)
         """What a kernel takes as its channel."""
 
-    def _try(self) -> None:
+    def _check(self) -> None:
+        """Refuse an MPI that says it knows no CUDA, which would take a GPU's addresses for its own, and crash."""
+        if self._device.type == "cuda" and built_with_cuda() is False:
+            raise _refused("MPIX_Query_cuda_support() says no (was it built with CUDA, and does it find a GPU?)")
         try:
-            problem = "" if sums_rightly(self._world, self._send, self._receive, self._reduce) else "a sum is wrong"
-        except (MPI.Exception, NotImplementedError, BufferError, TypeError) as error:
-            problem = str(error) or type(error).__name__
-        self._world.raise_together(_refused(problem) if problem else None)
+            MPI.Get_address(self._send)
+        except (TypeError, BufferError, ValueError) as error:
+            raise _refused(f"mpi4py finds no address in a tensor: {error}") from error
 
     def _reduce(self) -> None:
         if self._world.size == 1:
             return
-        if self._device.type == "cuda":  # MPI knows nothing of torch's stream
-            import torch
+        if self._device.type == "cpu":
+            self._comm.Allreduce(self._send, self._receive, op=MPI.SUM)
+            return
+        import torch
 
-            torch.cuda.current_stream(self._device).synchronize()
-        self._comm.Allreduce(self._send, self._receive, op=MPI.SUM)
+        with torch.cuda.device(self._device):  # of which CUDA-aware libraries think, whatever they are given
+            torch.cuda.current_stream().synchronize()  # MPI knows nothing of torch's streams
+            self._comm.Allreduce(self._send, self._receive, op=MPI.SUM)
 
     @property
     def exchanges(self) -> int:
@@ -93,28 +99,26 @@ class DeviceAverageChannel:
         """Do nothing: what fails here raised MPI's own error already."""
 
     def free(self) -> None:
-        """Free the communicator; safe to call twice."""
+        """Free the communicator and the buffers; safe to call twice."""
+        self.handle = None  # whose `reduce` holds this channel
         if self._comm != MPI.COMM_NULL:
             self._comm.Free()
 
 
-def _check_cuda(kind: str) -> None:
-    """Refuse an MPI that says it was built without CUDA: it would read GPU memory as its own, and crash."""
-    if kind == "cuda" and built_with_cuda() is False:
-        raise _refused("it was built without CUDA")
+def try_device_messages(world: World, device: str) -> None:
+    """Refuse, on all ranks, an MPI that cannot average in a device's memory. Collective.
+
+    Raises:
+        ConfigError: as `DeviceAverageChannel`.
+    """
+    DeviceAverageChannel(world, 1, 1, np.dtype(np.float32), device).free()
 
 
 def built_with_cuda() -> bool | None:
-    """Return what MPI says; None where it is none that can be asked, as those that are neither Open MPI nor MPICH."""
-    library = ctypes.CDLL(MPI.__file__)  # (linked to MPI, so its symbols are found)
+    """Return what MPI says; None where it cannot be asked, as one that is neither Open MPI nor MPICH."""
+    library = ctypes.CDLL(MPI.__file__)  # linked to MPI, so its symbols are found
     try:
         return bool(library.MPIX_Query_cuda_support())
-    except AttributeError:
-        pass
-    try:
-        supported = ctypes.c_int(0)
-        library.MPIX_GPU_query_support(0, ctypes.byref(supported))  # 0 is MPIX_GPU_SUPPORT_CUDA
-        return bool(supported.value)
     except AttributeError:
         return None
 
@@ -131,8 +135,8 @@ def _average(theta: Tensor, channel: DeviceAverage, weights: Array, chains: Arra
     channel.send.copy_(weighted.sum(0))
     channel.reduce()
     channel.made[0] += 1
-    taken = torch.from_numpy(chains).to(theta.device)
-    theta[:, taken] = channel.receive[taken]
+    taken = torch.from_numpy(chains).to(theta.device)[:, None]
+    theta[:] = torch.where(taken, channel.receive, theta)
 
 
 define(exchange, DeviceAverage, interpreted=_average)

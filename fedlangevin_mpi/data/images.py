@@ -54,17 +54,23 @@ class ImageFolder(FeatureSource):
         """Return the clients' rows, in the files' order.
 
         Raises:
-            ConfigError: there are fewer images than were asked for.
+            ConfigError: there are fewer images than were asked for, or none of a label that is to be predicted.
         """
         labels = self.labels("train")
-        if self.train_rows is not None and self.train_rows > len(labels):
-            raise ConfigError(
-                f"data.train_rows: found {self.train_rows}; allowed: at most {len(labels)}, as many as {self.path} has"
-            )
-        labels = labels[: self.train_rows]
+        if self.train_rows is not None:
+            labels = self._first(labels, self.train_rows)
         owners = self.partition.assign(labels, total, generator(seed, Purpose.PARTITION))
         owned = ((client, np.flatnonzero(owners == client)) for client in clients)
         return [Shard(c, {"x": self._features("train", rows), "y": labels[rows]}, self.path) for c, rows in owned]
+
+    def _first(self, labels: Array, count: int) -> Array:
+        found = f"data.train_rows: found {count}"
+        if count > len(labels):
+            raise ConfigError(f"{found}; allowed: at most {len(labels)}, as many as {self.path} has")
+        unseen = np.setdiff1d(self.labels("test"), labels[:count])
+        if len(unseen):
+            raise ConfigError(f"{found}, of which none has the label {unseen[0]} of images to test on; allowed: more")
+        return labels[:count]
 
     def test_set(self, total: int, seed: int) -> TestSet:
         """Return the images to test on."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedlangevin_mpi.config import RunConfig, make_config
 from fedlangevin_mpi.data.shard import TestSet
-from fedlangevin_mpi.errors import FedLangevinError
+from fedlangevin_mpi.errors import ConfigError, FedLangevinError
 from fedlangevin_mpi.evaluate.predictive import Predictive
 from fedlangevin_mpi.evaluate.summary import measured, summarise, write_summary
 from fedlangevin_mpi.models.base import Facts
@@ -56,7 +56,7 @@ def predictive_of(run: Run) -> Predictive | None:
     """Return the predictions of a run's held-out rows; None where there are none, or the model predicts nothing.
 
     Raises:
-        ConfigError: the config in the run's folder is of another version.
+        ConfigError: the config in the run's folder is of another version, or a row has a label unknown to the model.
         ShardError: the held-out rows cannot be read.
     """
     config = make_config(run.config, str(run.directory / "run.yaml"))
@@ -76,12 +76,20 @@ def predictive_for(config: RunConfig, facts: Facts, dim: int, test: TestSet, par
         dim: of a position.
         test: the rows, as a model takes them.
         particles: whether the algorithm's chains are particles, so that they may have a kernel density estimate.
+
+    Raises:
+        ConfigError: a row has a label that the model does not know.
     """
     x, start = np.zeros((1, facts.features)), np.zeros((1, dim), config.dtype)
     sample = config.model.predict(start, x, facts)
     regression = sample is not None and sample.ndim == 2
     if sample is None or (regression and config.model.predictive_noise(start) is None):
         return None  # predictive means without a noise scale have no likelihood
+    if not regression and test.y.max(initial=0) >= sample.shape[2]:
+        raise ConfigError(
+            f"data: a held-out row has label {test.y.max():g}; allowed: 0 to {sample.shape[2] - 1}, the labels of the "
+            "clients' rows (or model.classes)"
+        )
 
     def predict(positions: Array, rows: Array) -> Array:
         predicted = config.model.predict(positions, rows, facts)

@@ -28,7 +28,7 @@ DIAGNOSED = 1000
 CONSENSUS_DRAWS = 100
 """Of how many draws the consensus distance is computed, which reads the positions of all clients."""
 
-_SERIES_BYTES = 4 << 20
+_SERIES_BYTES = 32 << 20  # fewer columns of many draws would be read from whole chunks, again and again
 _PREDICTIVE_NUMBERS = 1 << 25
 
 
@@ -37,11 +37,11 @@ def summarise(
 ) -> dict[str, Any]:
     """Return what `summary.json` holds: plain numbers, lists and None, in the order of the file.
 
-    Parameters are read and worked on some columns at a time, 4 MiB of them or one, so memory does not grow with the
-    number of draws. Of more than `DIAGNOSED` parameters, evenly spaced ones get `mcse_mean`, `ess_bulk`, `ess_tail` and
-    `r_hat`; the others None. Metrics are of the predictive averaged over at most `predictive.most`
-    positions, evenly spaced; or over all, where the run averaged it itself (`output.store`), and then there is a key
-    `averaged_draws`, how many it had. A run that stored no draw has None for what needs them.
+    Parameters are read and worked on some columns at a time, 32 MiB of them or one. Of more than `DIAGNOSED`
+    parameters, evenly spaced ones get `mcse_mean`, `ess_bulk`, `ess_tail` and `r_hat`; the others None. Metrics are of
+    the predictive averaged over at most `predictive.most` positions, evenly spaced; or over all, where the run averaged
+    it itself (`output.store`), and then there is a key `averaged_draws`, how many it had. A run that stored no draw has
+    None for what needs them.
 
     Of particles the last draw alone counts, the other draws are its history: moments and predictions are theirs, the
     diagnostics None, and there is a key `particles`, how many.
@@ -62,7 +62,8 @@ def summarise(
         StoreError: a file cannot be read.
     """
     found = measured(run, client, predictive, most)
-    return found | {"parameters": {name: _plain(values) for name, values in found["parameters"].items()}}
+    plain = {k: v if isinstance(v, list) else _plain(v) for k, v in found["parameters"].items()}
+    return found | {"parameters": plain}
 
 
 def measured(
@@ -117,7 +118,7 @@ def spaced_positions(draws: Draws | Array, most: int) -> Array:
 
 
 def columns(draws: Draws | Array, which: range | None = None) -> Iterator[tuple[range, Array]]:
-    """Yield some parameters at a time and their series `(chain, draw, parameters)`, float64, 4 MiB of them or one.
+    """Yield some parameters at a time and their series `(chain, draw, parameters)`, float64, 32 MiB of them or one.
 
     Args:
         draws: `(draw, chain, dim)`.
@@ -160,7 +161,7 @@ def write_summary(directory: Path, summary: Mapping[str, Any]) -> None:
     """
     with replacing(directory / SUMMARY_FILE) as partial, partial.open("w", encoding="utf-8") as file:
         # Piece by piece: a network's is long.
-        json.dump(summary, file, indent=2, allow_nan=False, default=_plain)
+        json.dump(summary, file, indent=2, allow_nan=False, default=_plain_array)
         file.write("\n")
 
 
@@ -259,8 +260,12 @@ def _metrics_of_draws(draws: Draws | Array, predictive: Predictive) -> dict[str,
     return found
 
 
-def _plain(values: Array | list[str]) -> list[Any]:
-    """Return numbers that JSON has, which has no NaN and no infinity; names as they are."""
-    if isinstance(values, list):
-        return values
+def _plain_array(value: Any) -> list[float | None]:
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"a summary holds {value!r} of {type(value)}; allowed: what JSON has, and arrays")
+    return _plain(value)
+
+
+def _plain(values: Array) -> list[float | None]:
+    """Return numbers that JSON has; it has no NaN and no infinity."""
     return [value if math.isfinite(value) else None for value in values.tolist()]

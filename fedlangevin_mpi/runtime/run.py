@@ -16,6 +16,7 @@ from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
 from fedlangevin_mpi.algorithms.serving import Serving
+from fedlangevin_mpi.comm.device_average import try_device_messages
 from fedlangevin_mpi.comm.world import World, place_on_this_node
 from fedlangevin_mpi.config import RunConfig, dump_config, to_yaml
 from fedlangevin_mpi.errors import FedLangevinError
@@ -121,6 +122,8 @@ def sample(
     """
     rank_on_node, _ = place_on_this_node(world.comm)
     device = world.agree(lambda: device_of(config.device, rank_on_node))
+    if config.messages == "device":
+        try_device_messages(world, device)
     with _threads(world) as threads, taken(device):
         statistics = _draw(world, config, request, start, describe, found, segment, terminal, threads)
         # The loop goes, and with it shards and randomness: the summary takes their memory.

@@ -90,7 +90,8 @@ class Outcome(NamedTuple):
     """What is shown of a run.
 
     Attributes:
-        numbers: the metrics of the table, of how many thousand rows gradients were computed, and seconds.
+        numbers: the metrics of the table, by how much the mean confidence exceeds the accuracy, of how many thousand
+            rows gradients were computed, and seconds.
         probabilities: `(n, classes)` predicted of held-out images.
         y: their labels.
     """
@@ -108,7 +109,9 @@ def outcome(run: Run, rows: int) -> Outcome:
     assert predictive is not None  # every data set here has held-out rows
     positions = run.average()[:].reshape(-1, run.dim)
     probabilities = posterior_predictive(predictive.predict, positions, predictive.x)
-    numbers = [*metrics, gradient_rows(run, rows) / 1000, summary["wall_seconds"]]
+    right = probabilities.argmax(1) == predictive.y
+    overconfidence = 1e3 * float(probabilities.max(1).mean() - right.mean())
+    numbers = [*metrics, overconfidence, gradient_rows(run, rows) / 1000, summary["wall_seconds"]]
     return Outcome(numbers, probabilities, predictive.y)
 
 
@@ -149,12 +152,14 @@ def cell(values: tuple[float, ...]) -> str:
 def show(found: dict[str, list[Outcome]]) -> None:
     """Print the table: of every sampler, what came out for each seed."""
     heads = [head for head, _ in COLUMNS.values()]
-    table = Table("", *heads, "1e3 gradients", "seconds", "1e3 ECE pooled", "by chance", "published")
+    table = Table(
+        "", *heads, "1e3 overconfidence", "1e3 gradients", "seconds", "1e3 ECE pooled", "by chance", "published"
+    )
     for name, seeds in found.items():
         numbers = map(cell, zip(*(one.numbers for one in seeds), strict=True))
         chance = cell(tuple(1e3 * value for value in by_chance(seeds)))
         table.add_row(name, *numbers, f"{1e3 * pooled_ece(seeds):.3g}", chance, PUBLISHED[name])
-    Console(width=150).print(table)
+    Console(width=165).print(table)
 
 
 def main() -> None:

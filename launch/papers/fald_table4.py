@@ -95,7 +95,7 @@ def main() -> None:
     config = with_overrides(CONFIG, overrides)
     assert isinstance(config.data, Cifar10)
     try:
-        rows = len(config.data.labels("train"))
+        rows = config.data.train_rows or len(config.data.labels("train"))
     except ConfigError as error:
         parser.error(f"--data: {error}")
     folder = given.output / "fald-table4"

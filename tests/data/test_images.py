@@ -70,6 +70,8 @@ def test_the_first_images_may_do(compressed, images, labels, tmp_path):
     assert len(source.test_set(1, 0).y) == TEST
     with pytest.raises(ConfigError, match=rf"data\.train_rows: found {TRAIN + 1}; allowed: at most {TRAIN}, as many"):
         Idx(path=str(tmp_path), train_rows=TRAIN + 1).shards([0], 1, 0)
+    with pytest.raises(ConfigError, match=r"data\.train_rows: found 1, of which none has the label \d of images to"):
+        Idx(path=str(tmp_path), train_rows=1).shards([0], 1, 0)
 
 
 def test_many_records_of_one_client_are_all_there(tmp_path):

@@ -95,6 +95,17 @@ def test_constant_parameter_is_written_as_null(make_run, x, tmp_path):
     assert [path.name for path in tmp_path.glob("*summary*")] == ["summary.json"]
 
 
+def test_a_summary_of_arrays_is_written_as_one_of_lists(make_run, x, tmp_path):
+    x[0, ..., 1] = np.nan
+    run, texts = open_run(make_run(x)), []
+    for found in (summary.measured(run), summarise(run)):
+        write_summary(tmp_path, found)
+        texts.append((tmp_path / "summary.json").read_text())
+    assert texts[0] == texts[1]
+    with pytest.raises(TypeError, match="allowed: what JSON has, and arrays"):
+        write_summary(tmp_path, {"dim": np.int64(1)})
+
+
 def test_run_that_is_still_going_leaves_open_what_it_cannot_know(make_run, x):
     directory = make_run(x[:0])
     (directory / "statistics.json").unlink()

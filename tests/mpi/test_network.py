@@ -5,8 +5,8 @@ import pytest
 from mpi4py import MPI
 
 from fedlangevin_mpi.cli import main
+from fedlangevin_mpi.comm import device_average
 from fedlangevin_mpi.comm.device_average import DeviceAverageChannel
-from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.config import make_config, to_yaml
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.runtime import run as runtime
@@ -72,12 +72,27 @@ def test_positions_that_stay_on_a_device_have_the_same_draws(messages, mpi_tmp_p
     np.testing.assert_allclose(there, plain, rtol=0, atol=2e-5 * np.abs(plain).max())
 
 
-def test_a_sum_that_mpi_gets_wrong_in_a_devices_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(DeviceAverageChannel, "_reduce", lambda channel: channel._receive.copy_(channel._send))
-    if COMM.size == 1:
-        return
-    with pytest.raises(ConfigError, match=r"messages: found 'device', but of this MPI .+: a sum is wrong; allowed"):
-        DeviceAverageChannel(World(COMM), 2, 3, np.dtype("float32"), "cpu:0")
+@pytest.mark.parametrize(
+    ("member", "broken", "problem"),
+    [
+        ("_reduce", lambda channel: channel._receive.copy_(channel._send), "a sum came out wrong"),
+        (
+            "_device",
+            property(lambda channel: torch.device("cuda:0"), lambda *_: None),
+            r"MPIX_Query_cuda_support\(\) says no",
+        ),
+    ],
+)
+def test_an_mpi_that_cannot_is_refused_before_an_older_run_goes(member, broken, problem, mpi_tmp_path, monkeypatch):
+    older = draws(mpi_tmp_path / "run", "vr_fald", COMM)
+    monkeypatch.setattr(runtime, "device_of", lambda kind, rank: "cpu:0")
+    monkeypatch.setattr(device_average, "built_with_cuda", lambda: False)
+    monkeypatch.setattr(DeviceAverageChannel, member, broken, raising=False)
+    if COMM.size > 1:  # alone, no message is sent
+        with pytest.raises(ConfigError, match=rf"messages: found 'device', but of this MPI \(.+\): {problem}"):
+            draws(mpi_tmp_path / "run", "vr_fald", COMM, device="cuda", messages="device")
+    opened = open_run(mpi_tmp_path / "run")
+    np.testing.assert_array_equal(np.stack([opened.position(c)[:] for c in range(CLIENTS)]), older)
 
 
 def test_augmented_minibatches_do_not_depend_on_ranks(mpi_tmp_path):

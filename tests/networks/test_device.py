@@ -10,9 +10,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch.utils._pytree import tree_leaves  # noqa: E402
-
 from fedlangevin_mpi.config import make_config  # noqa: E402
 from fedlangevin_mpi.errors import ConfigError  # noqa: E402
 from fedlangevin_mpi.generic import AugmentedRows, Rows  # noqa: E402
@@ -23,6 +20,7 @@ from fedlangevin_mpi.networks.flat import FlatNetwork  # noqa: E402
 from fedlangevin_mpi.networks.likelihoods import Categorical, Gaussian  # noqa: E402
 from fedlangevin_mpi.runtime.run import run  # noqa: E402
 from fedlangevin_mpi.store.reader import open_run  # noqa: E402
+from tests.networks.one_device import OneDevice  # noqa: E402
 
 NETWORKS = {
     "lenet5": lambda where: FlatNetwork(lenet5((1, 12, 12), 3), Categorical(3), (1, 12, 12), np.float32, where),
@@ -45,17 +43,6 @@ def problem(name, where, chains=5):
 def augmented(rows):
     shift = np.ones((*rows.row.shape, 2), np.int64)
     return AugmentedRows(*rows, shift, np.zeros(rows.row.shape, np.bool_), 1)
-
-
-class OneDevice(TorchDispatchMode):
-    """Raises where the operands of an operation lie on two devices, unless it copies from one to the other."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        operands = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-        copies = function in (torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default)
-        if not copies and len({x.device for x in operands}) > 1:
-            raise RuntimeError(f"{function} of tensors on more than one device")
-        return function(*args, **(kwargs or {}))
 
 
 @pytest.fixture

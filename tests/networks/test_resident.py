@@ -1,23 +1,31 @@
 """Positions that stay on a device: here a processor under another name, `cpu:0`, which takes the same path as a GPU."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 torch = pytest.importorskip("torch")
 
 from fedlangevin_mpi.algorithms import algorithms  # noqa: E402
 from fedlangevin_mpi.algorithms.base import Algorithm  # noqa: E402
-from fedlangevin_mpi.comm import device_average  # noqa: E402
+from fedlangevin_mpi.comm.device_average import DeviceAverageChannel  # noqa: E402
 from fedlangevin_mpi.comm.world import World  # noqa: E402
 from fedlangevin_mpi.config import make_config  # noqa: E402
 from fedlangevin_mpi.errors import ConfigError, DivergedError, StoppedError  # noqa: E402
+from fedlangevin_mpi.generic import Everything, Rows, define, gradient  # noqa: E402
+from fedlangevin_mpi.networks import resident  # noqa: E402
 from fedlangevin_mpi.networks.flat import FlatNetwork  # noqa: E402
 from fedlangevin_mpi.runtime import run as runtime  # noqa: E402
+from fedlangevin_mpi.runtime.blocks import Blocks  # noqa: E402
+from fedlangevin_mpi.runtime.prepare import prepare  # noqa: E402
 from fedlangevin_mpi.runtime.resume import resume  # noqa: E402
 from fedlangevin_mpi.runtime.run import run  # noqa: E402
+from fedlangevin_mpi.runtime.streams import draw_without_replacement  # noqa: E402
 from fedlangevin_mpi.store.reader import open_run  # noqa: E402
+from tests.networks.one_device import OneDevice  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 SAMPLERS = [name for name, kind in algorithms().items() if issubclass(kind, Algorithm)]
@@ -79,12 +87,16 @@ def test_every_sampler_has_the_draws_of_positions_in_host_memory(name, elsewhere
 
 
 @pytest.mark.parametrize("name", AVERAGING)
-def test_averages_of_the_devices_memory_are_those_of_the_hosts(name, elsewhere, tmp_path):
+def test_averages_of_the_devices_memory_are_those_of_the_hosts(name, elsewhere, tmp_path, monkeypatch):
     host = draws(values(name, tmp_path / "host", device="cuda"))
+    reduced, reduce = [], DeviceAverageChannel._reduce
+    monkeypatch.setattr(DeviceAverageChannel, "_reduce", lambda channel: reduced.append(reduce(channel)))
     direct = draws(values(name, tmp_path / "direct", device="cuda", messages="device"))
     np.testing.assert_allclose(direct, host, rtol=0, atol=1e-5 * np.abs(host).max())
     counts = [open_run(tmp_path / folder).summary()["communication"] for folder in ("host", "direct")]
     assert counts[0] == counts[1]
+    assert len(reduced) == counts[1]["rounds"] or name == "vr_fald"
+    assert len(reduced) > 5
 
 
 def test_a_stopped_run_goes_on_to_the_bit(elsewhere, tmp_path):
@@ -124,7 +136,30 @@ def test_messages_that_cannot_leave_the_device_are_refused(changed, problem, tmp
         make_config(values(name or "fald", tmp_path / "run", **changed))
 
 
-def test_an_mpi_built_without_cuda_is_refused(monkeypatch):
-    monkeypatch.setattr(device_average, "built_with_cuda", lambda: False)
-    with pytest.raises(ConfigError, match=r"messages: found 'device', but of this MPI \(.+\): it was built without"):
-        device_average.DeviceAverageChannel(World(), 1, 3, np.dtype("float32"), "cuda:0")
+class Potentials(NamedTuple):
+    """Data of which gradients are positions."""
+
+    nothing: int = 0
+
+
+define(gradient, Potentials, Rows, interpreted=lambda theta, *others: 1 * theta)
+define(gradient, Potentials, Everything, interpreted=lambda theta, *others: 1 * theta)
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if algorithms()[name].communicates != "gossip"])
+def test_every_operand_of_a_kernel_lies_on_the_device(name, monkeypatch, tmp_path):
+    monkeypatch.setattr(resident, "_copy", lambda tensor, array: devices.add(tensor.device.type))
+    devices = set()
+    prepared = prepare(World(MPI.COMM_SELF), make_config(values(name, tmp_path)))
+    algorithm, blocks = prepared.config.algorithm, Blocks(prepared, draw_without_replacement)
+    drawn, batch = blocks.randomness(0)
+    theta = prepared.theta
+    channel = DeviceAverageChannel(World(MPI.COMM_SELF), *theta.shape[1:], theta.dtype, "meta").handle
+    common = theta, algorithm.state(theta), drawn, Potentials()
+    trace, slots = np.empty((30, *theta.shape), theta.dtype), np.arange(30)
+    with OneDevice():
+        if algorithm.begin is not None:
+            resident.resident(algorithm.begin, "meta")(*common, channel)
+        resident.resident(algorithm.kernel, "meta")(*common, batch, channel, trace, slots, 0, 10)
+    assert devices == {"meta"}
+    assert (channel.made[0] > 0) == (algorithm.communicates == "average")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from fedlangevin_mpi.comm import average
 from fedlangevin_mpi.comm.average import AverageChannel, BlockingAverage, InterpretedAverage, OneRank, PersistentAverage
 from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.generic import exchange
@@ -34,7 +35,7 @@ def positions(world, dtype, round_):
 @pytest.mark.parametrize("persistent", [True, False])
 def test_chains_that_take_part_get_the_mean_and_the_others_stay(world, dtype, compiled, persistent, monkeypatch):
     if not persistent:
-        monkeypatch.setattr(AverageChannel, "_sums_rightly", first_refused(AverageChannel._sums_rightly))
+        monkeypatch.setattr(average, "sums_rightly", first_refused(average.sums_rightly))
     channel = AverageChannel(world, CHAINS, DIM, np.dtype(dtype), compiled)
     kind = (OneRank,) if world.size == 1 else expected_kind(compiled, persistent)
     assert isinstance(channel.handle, kind)
@@ -63,9 +64,9 @@ def first_refused(sums_rightly):
     """Return a self-test that finds the persistent request wrong on rank 0, and tests the fallback truly."""
     calls = []
 
-    def verdict(self, reduce):
-        calls.append(reduce)
-        right = sums_rightly(self, reduce)
+    def verdict(*arguments):
+        calls.append(arguments)
+        right = sums_rightly(*arguments)
         return right and len(calls) > 1
 
     return verdict
@@ -81,8 +82,9 @@ def test_a_request_that_returns_old_contents_is_found(world):
             first.append(channel._receive.copy())
         channel._receive[:] = first[0]
 
-    assert channel._sums_rightly(channel._allreduce)
-    assert not channel._sums_rightly(stale)
+    buffers = world, channel._send, channel._receive
+    assert average.sums_rightly(*buffers, channel._allreduce)
+    assert not average.sums_rightly(*buffers, stale)
     channel.free()
 
 

@@ -151,7 +151,7 @@ class AverageChannel:
         raise_code(self._code)
 
     def free(self) -> None:
-        """Free the request, the communicator and the buffers; safe to call twice."""
+        """Free the request and the communicator, and let go of the handle; safe to call twice."""
         self.handle = None  # whose `reduce` holds this channel
         self._free_request()
         if self._comm != MPI.COMM_NULL:

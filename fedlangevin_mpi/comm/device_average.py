@@ -99,7 +99,7 @@ class DeviceAverageChannel:
         """Do nothing: what fails here raised MPI's own error already."""
 
     def free(self) -> None:
-        """Free the communicator and the buffers; safe to call twice."""
+        """Free the communicator, and let go of the handle; safe to call twice."""
         self.handle = None  # whose `reduce` holds this channel
         if self._comm != MPI.COMM_NULL:
             self._comm.Free()

@@ -1,14 +1,14 @@
 """Peak memory of a rank that samples resnet20, beside what it may hold. Start it with python launch/bench/memory.py.
 
 Allowed are the rows of its client, three positions a chain and a block of 64 MiB: the randomness of some iterations
-(8 MiB, or an iteration's) and what torch takes for one pass, of which autograd keeps 32 MiB at most. Beside it stands
+(8 MiB, or an iteration's) and what torch takes for one pass, of which autograd keeps 24 MiB at most. Beside it stands
 what a pass of the plain module on as many rows takes. Imports and compiled kernels are there before, and told apart: a
 run of a small network comes first. The run's own summary predicts the held-out rows, on rank 0, when the clients' rows
 are gone: it may take more.
 
 With more chains the bound is exceeded, since a rank holds more than three positions of each (the state and its copy,
-the gradient and its product with the step, a draw, the mean of an exchange): the block is 55 MiB with 2 chains, 61 with
-4, 76 with 8 and 139 with 20, of which 21 are an iteration's randomness.
+the gradient and its product with the step, a draw, the mean of an exchange): the block is 57 MiB with 2 chains, 61 with
+4, 78 with 8 and some 140 with 20, of which 21 are an iteration's randomness.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-ROWS, HELD_OUT, BATCH, CHAINS = 2000, 1000, 32, 2
+ROWS, HELD_OUT, BATCH, CHAINS = 2000, 1000, 64, 2
 MIB = 2**20
 BLOCK = 64
 """What a block may take, in MiB."""

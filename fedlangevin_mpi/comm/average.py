@@ -67,7 +67,25 @@ class BlockingAverage(NamedTuple):
     comm: int
 
 
-class AverageChannel:
+class Counted:
+    """What a channel that averages counts, whatever memory its buffers lie in."""
+
+    _world: World
+    _send: Any
+    _made: Array
+
+    @property
+    def exchanges(self) -> int:
+        """How many exchanges were made."""
+        return int(self._made[0])
+
+    @property
+    def bytes_sent(self) -> int:
+        """How many bytes this rank gave to MPI."""
+        return 0 if self._world.size == 1 else self.exchanges * self._send.nbytes
+
+
+class AverageChannel(Counted):
     """The exchange of FALD and its kin, declared once and started many times.
 
     Args:
@@ -131,16 +149,6 @@ class AverageChannel:
 
     def _allreduce(self) -> None:
         self._comm.Allreduce(self._send, self._receive, op=MPI.SUM)
-
-    @property
-    def exchanges(self) -> int:
-        """How many exchanges were made."""
-        return int(self._made[0])
-
-    @property
-    def bytes_sent(self) -> int:
-        """How many bytes this rank gave to MPI."""
-        return 0 if self._world.size == 1 else self.exchanges * self._send.nbytes
 
     def raise_failure(self) -> None:
         """Raise what MPI says of a call that failed in compiled code, if one did.

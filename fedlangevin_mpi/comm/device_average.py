@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from fedlangevin_mpi.comm.average import sums_rightly
+from fedlangevin_mpi.comm.average import Counted, sums_rightly
 from fedlangevin_mpi.comm.world import World
 from fedlangevin_mpi.errors import ConfigError
 from fedlangevin_mpi.generic import define, exchange
@@ -36,7 +36,7 @@ class DeviceAverage(NamedTuple):
     reduce: Callable[[], None]
 
 
-class DeviceAverageChannel:
+class DeviceAverageChannel(Counted):
     """The exchange of FALD and its kin by one Allreduce over GPU memory; the interface is `AverageChannel`'s.
 
     Args:
@@ -84,16 +84,6 @@ class DeviceAverageChannel:
         with torch.cuda.device(self._device):  # of which CUDA-aware libraries think, whatever they are given
             torch.cuda.current_stream().synchronize()  # MPI knows nothing of torch's streams
             self._comm.Allreduce(self._send, self._receive, op=MPI.SUM)
-
-    @property
-    def exchanges(self) -> int:
-        """How many exchanges were made."""
-        return int(self._made[0])
-
-    @property
-    def bytes_sent(self) -> int:
-        """How many bytes this rank gave to MPI."""
-        return 0 if self._world.size == 1 else self.exchanges * self._send.nbytes
 
     def raise_failure(self) -> None:
         """Do nothing: what fails here raised MPI's own error already."""
